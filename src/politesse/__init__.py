@@ -1,0 +1,3 @@
+"""The politeness layer for async crawlers."""
+
+__version__ = "0.1.0"

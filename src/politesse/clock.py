@@ -1,0 +1,32 @@
+"""Time as an argument: wall time is stored, monotonic time paces, and no function mixes them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the impure parts of politesse know of time."""
+
+    def wall(self) -> float:
+        """Return the Unix time in seconds; it may jump."""
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment; it never goes back."""
+
+    async def sleep(self, delay_s: float, /) -> None:
+        """Wait for ``delay_s`` seconds; return at once if that is not positive."""
+
+
+class SystemClock:
+    """The clocks of the machine and of the running event loop."""
+
+    # Bare functions of the time module: a bound method of ours would cost another call per decision.
+    wall = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(asyncio.sleep)
+
+    def __repr__(self) -> str:
+        return "SystemClock()"

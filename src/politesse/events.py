@@ -1,0 +1,51 @@
+"""How a layer tells what happened: events are published, subscribers are called, nothing below knows them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("politesse")
+
+
+class Event:
+    """The base of all events; every layer defines those that it emits."""
+
+    __slots__ = ()
+
+
+class Publisher:
+    """Calls its subscribers in the order in which they came.
+
+    A subscriber is a plain function and must not block. One that raises is logged with its traceback and
+    harms neither the others nor the decision that the event tells of.
+    """
+
+    __slots__ = ("subscribers",)
+
+    def __init__(self) -> None:
+        self.subscribers: tuple[Callable[[Event], None], ...] = ()
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Call ``subscriber`` with every event from now on; the returned function ends it."""
+        self.subscribers = (*self.subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            remaining = list(self.subscribers)
+            if subscriber in remaining:
+                remaining.remove(subscriber)
+            self.subscribers = tuple(remaining)
+
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        """Hand ``event`` to every subscriber."""
+        for subscriber in self.subscribers:
+            try:
+                subscriber(event)
+            except Exception:
+                # Somebody else's code: told in full, and the gate goes on.
+                logger.exception("a subscriber failed on %r", event)

@@ -1,0 +1,145 @@
+"""Whose robots.txt counts for a URL: scheme, host and port, and the request target that its rules judge."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import idna
+
+from politesse.errors import InvalidURL
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+# RFC 3986 3.2.2 allows more in a reg-name than any host name holds; what DNS and hosts files know is this.
+_HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
+# WHATWG URL 3.5: a host whose last label is a number is an IPv4 address or nothing at all.
+_NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MAX_PORT = 65535
+_MAX_HOST = 254  # 253 octets of a name and the dot of the root: RFC 1035 2.3.4
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port: what one robots.txt speaks for (RFC 9309 2.3).
+
+    Attributes:
+        scheme: ``http`` or ``https``.
+        host: lower case; A-labels; IPv6 in RFC 5952 form within brackets. A trailing dot is kept, because the
+            server sees it in the Host header and may answer differently.
+        port: 0 to 65535, the scheme's default where the URL named none.
+    """
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> Origin:
+        """Return the origin of ``url``; raises InvalidURL."""
+        return split(url)[0]
+
+    @property
+    def robots_url(self) -> str:
+        """Where the robots.txt of this origin lives."""
+        return f"{self}/robots.txt"
+
+    @property
+    def pacing_host(self) -> str:
+        """The host as a machine that bears load: no scheme, no port, no trailing dot."""
+        return self.host.rstrip(".")
+
+    def __str__(self) -> str:
+        if self.port == DEFAULT_PORTS[self.scheme]:
+            return f"{self.scheme}://{self.host}"
+        return f"{self.scheme}://{self.host}:{self.port}"
+
+
+def split(url: str) -> tuple[Origin, str]:
+    """Split an absolute http(s) URL into its origin and its request target.
+
+    The target is path and query as written, never empty, without the fragment (RFC 9309 2.2.2). Userinfo is
+    dropped. Raises InvalidURL for anything that has no such parts.
+    """
+    if (control := _CONTROL.search(url)) is not None:
+        # Clients disagree about these (some drop tabs and line ends), so no answer could be trusted.
+        raise InvalidURL(url, f"holds the control character {control.group()!r}; percent-encode it")
+    parts = _URL.match(url)
+    if parts is None:
+        raise InvalidURL(
+            url, "is not an absolute URL; give scheme and host, as in 'https://example.com/page'"
+        )
+    scheme = parts["scheme"].lower()
+    if scheme not in DEFAULT_PORTS:
+        raise InvalidURL(url, f"has the scheme {scheme!r:.50}; robots.txt speaks for http and https only")
+    host, port = _host_and_port(url, parts["authority"], DEFAULT_PORTS[scheme])
+    target = parts["target"]
+    if not target.startswith("/"):
+        target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
+    return Origin(scheme, host, port), target
+
+
+def _host_and_port(url: str, authority: str, default_port: int) -> tuple[str, int]:
+    host_port = authority.rpartition("@")[2]
+    if host_port.startswith("["):
+        literal, bracket, rest = host_port[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise InvalidURL(url, "has an IPv6 literal that is not closed by ']' and an optional port")
+        return _ipv6(url, literal), _port(url, rest[1:], default_port)
+    host, _, port = host_port.partition(":")
+    return _host(url, host), _port(url, port, default_port)
+
+
+def _port(url: str, text: str, default_port: int) -> int:
+    if not text:
+        return default_port
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidURL(url, f"has the port {text!r:.50}, which is not a number")
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(_MAX_PORT)) or int(digits) > _MAX_PORT:
+        raise InvalidURL(url, f"has the port {digits:.20}, which is not within 0 to {_MAX_PORT}")
+    return int(digits)
+
+
+def _ipv6(url: str, literal: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(literal)
+    except ValueError:
+        raise InvalidURL(url, f"has the IPv6 literal {literal!r:.80}, which is not an address") from None
+    if address.scope_id is not None:
+        raise InvalidURL(url, "names a network interface; a zone has no meaning outside this machine")
+    if address.ipv4_mapped is not None:
+        return f"[::ffff:{address.ipv4_mapped}]"  # RFC 5952 5; not every Python prints it so
+    return f"[{address.compressed}]"
+
+
+def _host(url: str, text: str) -> str:
+    if not text:
+        raise InvalidURL(url, "names no host")
+    host = text.lower() if text.isascii() else _a_label(url, text[: _MAX_HOST + 1])
+    if len(host) > _MAX_HOST or _HOST.fullmatch(host) is None:
+        raise InvalidURL(url, f"has the host {text!r:.80}, which no server can have")
+    if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]) is not None:
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise InvalidURL(
+                url, f"has the host {host!r:.80}: write an IPv4 address as four numbers"
+            ) from None
+    return host
+
+
+def _a_label(url: str, text: str) -> str:
+    """Return the A-labels of ``text`` as aiohttp's URL library makes them, so that the key is the server asked."""
+    try:
+        return idna.encode(text, uts46=True).decode("ascii").lower()
+    except UnicodeError:
+        pass  # IDNA 2008 knows no symbols, and names such as those with emoji were registered under IDNA 2003
+    try:
+        return text.encode("idna").decode("ascii").lower()
+    except UnicodeError as error:
+        raise InvalidURL(url, f"has the host {text!r:.80}, which has no A-label form: {error}") from None

@@ -1,0 +1,28 @@
+"""What a robots.txt says. Pure: no clock, no socket, no event loop.
+
+::
+
+    octets ─ lexer ─> lines ─ document ─> groups ─ ruleset ─> Match
+                                  └ directives ─> crawl-delay, request-rate, visit-time
+"""
+
+from politesse.robots.dialect import Dialect
+from politesse.robots.directives import RequestRate, TimeWindow
+from politesse.robots.document import Group, RobotsTxt, product_token
+from politesse.robots.lexer import Line, Quirk
+from politesse.robots.ruleset import RuleSet
+from politesse.verdict import Match, Rule
+
+__all__ = [
+    "Dialect",
+    "Group",
+    "Line",
+    "Match",
+    "Quirk",
+    "RequestRate",
+    "RobotsTxt",
+    "Rule",
+    "RuleSet",
+    "TimeWindow",
+    "product_token",
+]

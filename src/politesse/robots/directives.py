@@ -1,0 +1,95 @@
+"""What the fields beside the rules say: pure parsers from a value to a typed one, None where it cannot be meant."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DAY_S: Final = 86_400
+
+# Ten digits are three hundred years in seconds: more is noise. They also keep int() and float() cheap.
+_DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
+_WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
+_WINDOW = re.compile(_WINDOW_TEXT)
+_RATE = re.compile(
+    rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW_TEXT})?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """A time of day in UTC, from the start of one minute to the end of another.
+
+    Attributes:
+        start: minutes since midnight, 0 to 1439.
+        end: minutes since midnight, 0 to 1439, inclusive; before ``start`` where the window crosses midnight.
+    """
+
+    start: int
+    end: int
+
+    def contains(self, wall: float) -> bool:
+        """Whether the Unix time ``wall`` lies inside."""
+        minute = int(wall % _DAY_S) // 60
+        if self.start <= self.end:
+            return self.start <= minute <= self.end
+        return minute >= self.start or minute <= self.end
+
+    def __str__(self) -> str:
+        return f"{self.start // 60:02}{self.start % 60:02}-{self.end // 60:02}{self.end % 60:02}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRate:
+    """At most so many documents in any stretch of so many seconds (Conner 2.0, Request-rate).
+
+    Attributes:
+        documents: at least 1.
+        period_s: at least 1 second.
+        window: the time of day in which the rate holds; None for always.
+    """
+
+    documents: int
+    period_s: int
+    window: TimeWindow | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """The mean time between two starts that keeps the rate, in seconds."""
+        return self.period_s / self.documents
+
+
+def parse_crawl_delay(value: str) -> float | None:
+    """Parse ``Crawl-delay``: seconds, fractions allowed, 0 to 9,999,999,999."""
+    return float(value) if _DELAY.fullmatch(value) is not None else None
+
+
+def parse_visit_time(value: str) -> TimeWindow | None:
+    """Parse ``Visit-time``: ``HHMM-HHMM`` or ``HHMM HHMM``, UTC (Conner 2.0)."""
+    matched = _WINDOW.fullmatch(value)
+    return _window(matched[1], matched[2]) if matched is not None else None
+
+
+def parse_request_rate(value: str) -> RequestRate | None:
+    """Parse ``Request-rate``: ``N/T[s|m|h|d] [window]``; neither N nor T may be 0 (Conner 2.0)."""
+    matched = _RATE.fullmatch(value)
+    if matched is None:
+        return None
+    documents = int(matched[1])
+    period_s = int(matched[2]) * _UNIT_S[matched[3].lower()]
+    window = _window(matched[4], matched[5]) if matched[4] else None
+    if documents == 0 or period_s == 0 or (matched[4] and window is None):
+        return None
+    return RequestRate(documents, period_s, window)
+
+
+def _window(start: str, end: str) -> TimeWindow | None:
+    first, last = _minutes(start), _minutes(end)
+    return TimeWindow(first, last) if first is not None and last is not None else None
+
+
+def _minutes(hhmm: str) -> int | None:
+    hours, minutes = int(hhmm[:2]), int(hhmm[2:])
+    return hours * 60 + minutes if hours < 24 and minutes < 60 else None  # noqa: PLR2004 - a clock

@@ -1,0 +1,206 @@
+"""The rules of one agent, compiled, and the most specific match among them (RFC 9309 2.2.2).
+
+Three kinds of rule, by what it costs to find the longest that matches:
+
+* literal prefixes stand sorted, each linked to the next shorter one that encloses it. The longest that a target
+  starts with is the last one that sorts at or before the target, or one of those that enclose it;
+* literals that end in ``$`` stand in a dict;
+* wildcards stand by length, longest first, in two lists: those with a telling head, all of which one
+  ``startswith`` rejects, and those that begin with ``*`` or ``/*``, each of which one ``in`` rejects.
+
+A target costs at most the octets of all patterns times its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from politesse.origin import split
+from politesse.robots.lexer import Quirk
+from politesse.robots.pattern import Wildcard, is_plain, match_plain_url
+from politesse.verdict import NO_MATCH, Match, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse.robots.dialect import Dialect
+    from politesse.robots.directives import RequestRate, TimeWindow
+    from politesse.robots.lexer import Line
+
+ROBOTS_TXT: Final = "/robots.txt"
+
+_VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
+_BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
+
+
+class Directives:
+    """What the merged groups of an agent say beside their rules, in the order of the file."""
+
+    __slots__ = ("comments", "crawl_delays", "request_rates", "visit_times")
+
+    def __init__(self) -> None:
+        self.crawl_delays: list[float] = []
+        self.request_rates: list[RequestRate] = []
+        self.visit_times: list[TimeWindow] = []
+        self.comments: list[str] = []
+
+    def add(self, field: str, value: float | RequestRate | TimeWindow | str) -> None:
+        """Take over the typed value of one line."""
+        getattr(self, _LISTS[field]).append(value)
+
+
+_LISTS: Final = {
+    "crawl-delay": "crawl_delays",
+    "request-rate": "request_rates",
+    "visit-time": "visit_times",
+    "comment": "comments",
+}
+
+
+class RuleSet:
+    """What a robots.txt says to one agent.
+
+    Immutable, and a pure function of the file, the dialect and the tokens, so that origins with the same file share it.
+
+    Attributes:
+        crawl_delay: the largest Crawl-delay in seconds; None where there is none.
+        request_rates: the Request-rates.
+        visit_times: the Visit-times.
+        comments: the Comments, meant for the crawler's operator; untrusted text.
+        weight_bytes: about how much memory it takes.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_dialect",
+        "_enclosing",
+        "_exact",
+        "_floating",
+        "_normalise",
+        "_prefix_rules",
+        "_prefixes",
+        "_rooted",
+        "_rooted_heads",
+        "comments",
+        "crawl_delay",
+        "request_rates",
+        "visit_times",
+        "weight_bytes",
+    )
+
+    def __init__(self, lines: Iterable[Line], directives: Directives, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._normalise = dialect.traits.matching.normalise_target
+        self.crawl_delay = max(directives.crawl_delays, default=None)
+        self.request_rates = tuple(directives.request_rates)
+        self.visit_times = tuple(directives.visit_times)
+        self.comments = tuple(directives.comments)
+        self._compile(_strongest(lines, dialect))
+
+    def allowed(self, url: str) -> bool:
+        """Whether an http(s) URL, or a target that starts with ``/``, may be requested; raises InvalidURL."""
+        return self.match(url).allowed
+
+    def match(self, url: str) -> Match:
+        """Return whether a URL or target may be requested, and the rule that decided; raises InvalidURL."""
+        if (plain := match_plain_url(url)) is not None:
+            target = plain[1]
+            if "/." in target:
+                target = self._normalise(target)
+        else:
+            target = url if url[:1] == "/" else split(url)[1]
+            if is_plain(target) is None or "/." in target:
+                target = self._normalise(target)
+        return self.decide(target)
+
+    def decide(self, target: str) -> Match:
+        """Return the match of a target in normal form: the hot path; nothing is allocated."""
+        best = None
+        prefixes = self._prefixes
+        place = bisect_right(prefixes, target)
+        while place:
+            place -= 1
+            if target.startswith(prefixes[place]):
+                best = self._prefix_rules[place]
+                break
+            place = self._enclosing[place]
+        if self._exact and target in self._exact:
+            best = self._exact[target]  # one octet longer than any prefix of the target
+        if self._floating:
+            best = _longer(self._floating, target, best)
+        if self._rooted_heads and target.startswith(self._rooted_heads):
+            best = _longer(self._rooted, target, best)
+        if best is None or target == ROBOTS_TXT:
+            return NO_MATCH
+        return best.match
+
+    def _compile(self, rules: dict[str, Rule]) -> None:
+        wildcards: list[tuple[Wildcard, Rule]] = []
+        literals: dict[str, Rule] = {}
+        self._exact: dict[str, Rule] = {}
+        for pattern, rule in rules.items():
+            if "*" in pattern:
+                wildcards.append((Wildcard(pattern), rule))
+            elif pattern.endswith("$"):
+                self._exact[pattern[:-1]] = rule
+            else:
+                literals[pattern] = rule
+        self._prefixes = sorted(literals)
+        self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
+        self._enclosing = _enclosing(self._prefixes)
+        # Longest first, and at one length an Allow first: the first that matches is the most specific.
+        wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
+        telling = [one for one in wildcards if len(one[0].head) > 1]
+        self._rooted = tuple((wildcard.needle, wildcard, rule) for wildcard, rule in telling)
+        self._rooted_heads = tuple({wildcard.head for wildcard, _ in telling})
+        self._floating = tuple(
+            (wildcard.needle, wildcard, rule) for wildcard, rule in wildcards if len(wildcard.head) <= 1
+        )
+        self.weight_bytes = sum(_BYTES_PER_RULE + 2 * len(pattern) for pattern in rules)
+
+    def __len__(self) -> int:
+        return len(self._prefixes) + len(self._exact) + len(self._floating) + len(self._rooted)
+
+    def __repr__(self) -> str:
+        return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
+
+
+def _strongest(lines: Iterable[Line], dialect: Dialect) -> dict[str, Rule]:
+    """Return one rule for each pattern in normal form: the first line that has it, an Allow before a Disallow."""
+    normalise = dialect.traits.matching.normalise_pattern
+    rules: dict[str, Rule] = {}
+    for line in lines:
+        if not line.value or (line.quirks and not _VOID.isdisjoint(line.quirks)):
+            continue  # an empty Disallow restricts nothing and cancels nothing
+        pattern = normalise(line.value)
+        allow = line.field == "allow"
+        known = rules.get(pattern)
+        if known is None or (allow and not known.allow):
+            # RFC 9309 2.2.2: equivalent rules, the Allow counts.
+            rules[pattern] = Rule(line.number, line.name, line.value, pattern, allow=allow)
+    return rules
+
+
+def _enclosing(prefixes: list[str]) -> list[int]:
+    """For each of the sorted prefixes, return the place after the longest other one that it starts with; 0 for none."""
+    enclosing: list[int] = []
+    for place, prefix in enumerate(prefixes):
+        link = place
+        while link and not prefix.startswith(prefixes[link - 1]):
+            link = enclosing[link - 1]
+        enclosing.append(link)
+    return enclosing
+
+
+def _longer(wildcards: tuple[tuple[str, Wildcard, Rule], ...], target: str, best: Rule | None) -> Rule | None:
+    """Return the first wildcard rule that matches and outranks ``best``, else ``best``."""
+    for needle, wildcard, rule in wildcards:
+        if needle in target and (best is None or _outranks(rule, best)) and wildcard.matches(target):
+            return rule
+    return best
+
+
+def _outranks(rule: Rule, best: Rule) -> bool:
+    longer = len(rule.pattern) - len(best.pattern)
+    return longer > 0 or (longer == 0 and rule.allow and not best.allow)

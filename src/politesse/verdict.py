@@ -1,0 +1,260 @@
+"""The words of an answer: values only, made by the layers above and read by people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+
+class AccessResult(StrEnum):
+    """What the attempt to get a robots.txt came to (RFC 9309 2.3.1)."""
+
+    SUCCESSFUL = "successful"
+    """2xx: the rules of the file hold."""
+    UNAVAILABLE = "unavailable"
+    """4xx, or too many redirects: everything may be requested."""
+    FORBIDDEN = "forbidden"
+    """401 or 403 where those are read as a refusal: complete disallow."""
+    UNREACHABLE = "unreachable"
+    """5xx, a fault of the network, or no usable answer: complete disallow."""
+    TOO_MANY_REQUESTS = "too-many-requests"
+    """429: no page for now, and robots.txt is asked for again before any."""
+
+
+class Reason(StrEnum):
+    """Why a verdict is what it is."""
+
+    ALLOW_RULE = "allow-rule"
+    """An Allow line is the most specific match."""
+    DISALLOW_RULE = "disallow-rule"
+    """A Disallow line is the most specific match."""
+    NO_RULE = "no-rule"
+    """The file restricts nothing here: no group, or no rule of the group, matches."""
+    ROBOTS_TXT = "robots-txt"
+    """robots.txt itself may always be requested (RFC 9309 2.2.2)."""
+    UNAVAILABLE = "unavailable"
+    """There is no robots.txt: see AccessResult.UNAVAILABLE."""
+    FORBIDDEN = "forbidden"
+    """See AccessResult.FORBIDDEN."""
+    UNREACHABLE = "unreachable"
+    """robots.txt could not be got: see AccessResult.UNREACHABLE."""
+    TOO_MANY_REQUESTS = "too-many-requests"
+    """See AccessResult.TOO_MANY_REQUESTS; the verdict's ``not_before`` tells until when."""
+    POLICY_DENY = "policy-deny"
+    """A host policy of this crawler denies the host."""
+    POLICY_EXEMPT = "policy-exempt"
+    """A host policy of this crawler exempts the host from robots.txt."""
+    INVALID_URL = "invalid-url"
+    """The text is no http(s) URL; only where many are judged at once, elsewhere InvalidURL is raised."""
+
+
+UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.INVALID_URL})
+"""The reasons that deny because nothing could be learned, not because the site said so."""
+
+
+class Rule:
+    """One Allow or Disallow line of a file.
+
+    Attributes:
+        line: its line number, from 1.
+        field: the field name as the file spells it.
+        value: the path pattern as the file spells it.
+        pattern: the path pattern in the normal form that is compared; its length in octets is what ranks it.
+        allow: whether it allows.
+    """
+
+    __slots__ = ("allow", "field", "line", "match", "pattern", "value")
+
+    def __init__(self, line: int, field: str, value: str, pattern: str, *, allow: bool) -> None:
+        self.line = line
+        self.field = field
+        self.value = value
+        self.pattern = pattern
+        self.allow = allow
+        self.match = Match(allow, self)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.value}"
+
+    def __repr__(self) -> str:
+        return f"<Rule line {self.line}: {str(self)!r}>"
+
+
+class Match:
+    """Whether a file allows a target, and the rule that decided; true only for allowed.
+
+    Attributes:
+        allowed: the answer.
+        rule: the most specific match, or None where no rule matches.
+    """
+
+    __slots__ = ("allowed", "rule")
+
+    def __init__(self, allowed: bool, rule: Rule | None) -> None:  # noqa: FBT001 - it is the answer
+        self.allowed = allowed
+        self.rule = rule
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def __repr__(self) -> str:
+        return f"Match(allowed={self.allowed}, rule={self.rule!r})"
+
+
+NO_MATCH: Final = Match(allowed=True, rule=None)
+"""No rule matches: allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The copy of a robots.txt, or the lack of one, that an answer came from.
+
+    Attributes:
+        robots_url: where the file was asked for.
+        result: what the attempt came to.
+        status: the HTTP status, None where there was no answer.
+        final_url: where the answer came from, after redirects.
+        fetched_wall: Unix time of the answer, or of the 304 that last confirmed it.
+        fresh_until_wall: Unix time until which it holds without being asked for again.
+        fault: what went wrong, as a phrase; empty where nothing did. On a SUCCESSFUL source: why an older copy
+            still serves.
+    """
+
+    robots_url: str
+    result: AccessResult
+    status: int | None
+    final_url: str
+    fetched_wall: float
+    fresh_until_wall: float
+    fault: str = ""
+
+
+class Verdict:
+    """May this URL be requested, and why. True in a bare test only if it may.
+
+    Attributes:
+        url: the URL that was asked about, as given.
+        agent: the product tokens that the groups were chosen by.
+        allowed: the answer. With ``mode="report"`` always true: ``reason`` and ``rule`` tell what would hold.
+        reason: why.
+        rule: the line of the file that decided, or None.
+        source: the copy of robots.txt that was read; None where none was needed.
+        age_s: seconds since that copy was got or confirmed, at the moment of the decision.
+        not_before: Unix time before which the host asked for no request, or before which robots.txt will not be
+            asked for again; None where neither is known.
+        note: the words of the host policy that decided, or what is wrong with the URL; else empty.
+    """
+
+    __slots__ = ("age_s", "agent", "allowed", "not_before", "note", "reason", "rule", "source", "url")
+
+    def __init__(  # noqa: PLR0913 - a value with many fields, made on the hot path: a frozen dataclass costs thrice
+        self,
+        url: str,
+        agent: str,
+        allowed: bool,  # noqa: FBT001
+        reason: Reason,
+        rule: Rule | None = None,
+        source: Source | None = None,
+        age_s: float = 0.0,
+        not_before: float | None = None,
+        note: str = "",
+    ) -> None:
+        self.url = url
+        self.agent = agent
+        self.allowed = allowed
+        self.reason = reason
+        self.rule = rule
+        self.source = source
+        self.age_s = age_s
+        self.not_before = not_before
+        self.note = note
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def __str__(self) -> str:
+        return f"{self._answer()}: {printable(self.url)} ({self._because()})"
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self}>"
+
+    @property
+    def denied_by_reason(self) -> bool:
+        """Whether the reason denies; differs from ``not allowed`` only in report mode."""
+        return self.reason not in _ALLOWING
+
+    def explain(self) -> str:
+        """Tell in a few lines the answer, the rule, the copy it stands in, its age and what comes next."""
+        lines = [
+            f"{self._answer()}: {printable(self.url)}",
+            f"  agent:  {self.agent}",
+            f"  reason: {self._because()}",
+        ]
+        if self.source is not None:
+            lines += _explain_source(self.source, self.age_s)
+        if self.not_before is not None:
+            lines.append(f"  not before: {utc(self.not_before)}")
+        return "\n".join(lines)
+
+    def _answer(self) -> str:
+        if self.allowed and self.denied_by_reason:
+            return "allowed, because this gate only reports"
+        return "allowed" if self.allowed else "disallowed"
+
+    def _because(self) -> str:
+        words = _WORDS[self.reason]
+        if self.rule is not None:
+            return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
+        if self.reason is Reason.UNREACHABLE and self.source is not None:
+            return f"{words}: {printable(self.source.fault)}"
+        return f"{words}: {printable(self.note)}" if self.note else words
+
+
+_ALLOWING: Final = frozenset(
+    {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
+)
+
+_WORDS: Final = {
+    Reason.ALLOW_RULE: "an Allow rule is the most specific match",
+    Reason.DISALLOW_RULE: "a Disallow rule is the most specific match",
+    Reason.NO_RULE: "no rule matches",
+    Reason.ROBOTS_TXT: "robots.txt itself may always be requested",
+    Reason.UNAVAILABLE: "there is no robots.txt to restrict it",
+    Reason.FORBIDDEN: "robots.txt is forbidden to us, and so is the site",
+    Reason.UNREACHABLE: "robots.txt is unreachable, so everything is disallowed",
+    Reason.TOO_MANY_REQUESTS: "the server answered robots.txt with 429, so every page waits",
+    Reason.POLICY_DENY: "a host policy denies this host",
+    Reason.POLICY_EXEMPT: "a host policy exempts this host",
+    Reason.INVALID_URL: "the URL is invalid",
+}
+
+
+def _explain_source(source: Source, age_s: float) -> list[str]:
+    status = "no answer" if source.status is None else f"status {source.status}"
+    lines = [f"  source: {printable(source.robots_url)}, {source.result}, {status}"]
+    if source.final_url != source.robots_url:
+        lines.append(f"  after redirects: {printable(source.final_url)}")
+    lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
+    if source.fault:
+        lines.append(f"  fault:  {printable(source.fault)}")
+    return lines
+
+
+def utc(wall: float) -> str:
+    """Return a Unix time as ISO 8601 in UTC, to the second; a time beyond the calendar as its number."""
+    try:
+        return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        return f"{wall:.0f}"
+
+
+def printable(text: str) -> str:
+    """Return remote text with every character escaped that could steer a terminal or forge a log line.
+
+    RFC 9309 3: what a robots.txt says is untrusted.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
