@@ -70,9 +70,7 @@ def split(url: str) -> tuple[Origin, str]:
         raise InvalidURL(url, f"holds the control character {control.group()!r}; percent-encode it")
     parts = _URL.match(url)
     if parts is None:
-        raise InvalidURL(
-            url, "is not an absolute URL; give scheme and host, as in 'https://example.com/page'"
-        )
+        raise InvalidURL(url, "is not an absolute URL; give scheme and host, as in 'https://example.com/page'")
     scheme = parts["scheme"].lower()
     if scheme not in DEFAULT_PORTS:
         raise InvalidURL(url, f"has the scheme {scheme!r:.50}; robots.txt speaks for http and https only")
@@ -127,9 +125,7 @@ def _host(url: str, text: str) -> str:
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
-            raise InvalidURL(
-                url, f"has the host {host!r:.80}: write an IPv4 address as four numbers"
-            ) from None
+            raise InvalidURL(url, f"has the host {host!r:.80}: write an IPv4 address as four numbers") from None
     return host
 
 

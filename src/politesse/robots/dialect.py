@@ -111,9 +111,7 @@ _TABLE: Final[Mapping[Dialect, Traits]] = {
                 }
             ),
             # RFC 9309 2.2.4 lets parsers be lenient; a misread Disallow is the one that would hurt a server.
-            misspelled_fields={
-                name: "disallow" for name in ("dissallow", "dissalow", "disalow", "diasllow", "disallaw")
-            },
+            misspelled_fields=dict.fromkeys(("dissallow", "dissalow", "disalow", "diasllow", "disallaw"), "disallow"),
             missing_colon=True,
         ),
         matching=Matching(

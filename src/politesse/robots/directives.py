@@ -13,9 +13,7 @@ _DAY_S: Final = 86_400
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
 _WINDOW = re.compile(_WINDOW_TEXT)
-_RATE = re.compile(
-    rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW_TEXT})?"
-)
+_RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW_TEXT})?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,7 @@ class Line:
 
     __slots__ = ("field", "name", "number", "quirks", "value")
 
-    def __init__(
-        self, number: int, name: str, field: str, value: str, quirks: tuple[Quirk, ...] = NO_QUIRKS
-    ) -> None:
+    def __init__(self, number: int, name: str, field: str, value: str, quirks: tuple[Quirk, ...] = NO_QUIRKS) -> None:
         self.number = number
         self.name = name
         self.field = field
