@@ -50,6 +50,11 @@ class Reason(StrEnum):
     """The text is no http(s) URL; only where many are judged at once, elsewhere InvalidURL is raised."""
 
 
+ALLOWING: Final = frozenset(
+    {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
+)
+"""The reasons that allow; all others deny."""
+
 UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.INVALID_URL})
 """The reasons that deny because nothing could be learned, not because the site said so."""
 
@@ -63,6 +68,7 @@ class Rule:
         value: the path pattern as the file spells it.
         pattern: the path pattern in the normal form that is compared; its length in octets is what ranks it.
         allow: whether it allows.
+        match: the answer where it is the most specific match.
     """
 
     __slots__ = ("allow", "field", "line", "match", "pattern", "value")
@@ -73,7 +79,7 @@ class Rule:
         self.value = value
         self.pattern = pattern
         self.allow = allow
-        self.match = Match(allow, self)
+        self.match = Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, self)
 
     def __str__(self) -> str:
         return f"{self.field}: {self.value}"
@@ -88,12 +94,14 @@ class Match:
     Attributes:
         allowed: the answer.
         rule: the most specific match, or None where no rule matches.
+        reason: ALLOW_RULE, DISALLOW_RULE, NO_RULE or ROBOTS_TXT.
     """
 
-    __slots__ = ("allowed", "rule")
+    __slots__ = ("allowed", "reason", "rule")
 
-    def __init__(self, allowed: bool, rule: Rule | None) -> None:  # noqa: FBT001 - it is the answer
-        self.allowed = allowed
+    def __init__(self, reason: Reason, rule: Rule | None = None) -> None:
+        self.allowed = reason in ALLOWING
+        self.reason = reason
         self.rule = rule
 
     def __bool__(self) -> bool:
@@ -103,8 +111,11 @@ class Match:
         return f"Match(allowed={self.allowed}, rule={self.rule!r})"
 
 
-NO_MATCH: Final = Match(allowed=True, rule=None)
+NO_MATCH: Final = Match(Reason.NO_RULE)
 """No rule matches: allowed."""
+
+ROBOTS_TXT_MATCH: Final = Match(Reason.ROBOTS_TXT)
+"""The target is robots.txt: allowed, whatever the rules say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +160,7 @@ class Verdict:
 
     __slots__ = ("age_s", "agent", "allowed", "not_before", "note", "reason", "rule", "source", "url")
 
-    def __init__(  # noqa: PLR0913 - a value with many fields, made on the hot path: a frozen dataclass costs thrice
+    def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, made on the hot path: a frozen dataclass costs thrice
         self,
         url: str,
         agent: str,
@@ -183,7 +194,7 @@ class Verdict:
     @property
     def denied_by_reason(self) -> bool:
         """Whether the reason denies; differs from ``not allowed`` only in report mode."""
-        return self.reason not in _ALLOWING
+        return self.reason not in ALLOWING
 
     def explain(self) -> str:
         """Tell in a few lines the answer, the rule, the copy it stands in, its age and what comes next."""
@@ -212,10 +223,6 @@ class Verdict:
         return f"{words}: {printable(self.note)}" if self.note else words
 
 
-_ALLOWING: Final = frozenset(
-    {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
-)
-
 _WORDS: Final = {
     Reason.ALLOW_RULE: "an Allow rule is the most specific match",
     Reason.DISALLOW_RULE: "a Disallow rule is the most specific match",
@@ -237,7 +244,7 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     if source.final_url != source.robots_url:
         lines.append(f"  after redirects: {printable(source.final_url)}")
     lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
-    if source.fault:
+    if source.fault and source.result is not AccessResult.UNREACHABLE:  # there it is the reason
         lines.append(f"  fault:  {printable(source.fault)}")
     return lines
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from politesse.origin import split
 from politesse.robots.lexer import Quirk
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url
-from politesse.verdict import NO_MATCH, Match, Rule
+from politesse.verdict import NO_MATCH, ROBOTS_TXT_MATCH, Match, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -131,9 +131,9 @@ class RuleSet:
             best = _longer(self._floating, target, best)
         if self._rooted_heads and target.startswith(self._rooted_heads):
             best = _longer(self._rooted, target, best)
-        if best is None or target == ROBOTS_TXT:
-            return NO_MATCH
-        return best.match
+        if target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: implicitly allowed
+        return NO_MATCH if best is None else best.match
 
     def _compile(self, rules: dict[str, Rule]) -> None:
         wildcards: list[tuple[Wildcard, Rule]] = []

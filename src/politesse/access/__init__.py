@@ -1,0 +1,1 @@
+"""Getting robots.txt, and how long what was got holds."""

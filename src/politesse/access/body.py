@@ -1,0 +1,97 @@
+"""A response body, decoded as it comes, bounded in what it may grow to. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from politesse.ports import FaultKind
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_RAW: Final = -zlib.MAX_WBITS
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class BodyError(Exception):
+    """The body is of no use."""
+
+    def __init__(self, kind: FaultKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+class BoundedBody:
+    """Takes the octets of a body off the wire and keeps at most ``limit`` decoded ones.
+
+    A kilobyte of gzip may stand for a gigabyte: the decoder is never asked for more than fits. Octets that decode to
+    nothing are bounded too.
+
+    Args:
+        content_encoding: the header's value.
+        limit: how many decoded octets to keep.
+
+    Raises:
+        BodyError: for an encoding that was not asked for.
+    """
+
+    def __init__(self, content_encoding: str, limit: int) -> None:
+        encoding = content_encoding.strip().lower()
+        if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+            raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not asked for")
+        self._encoding = encoding
+        self._wants = limit + 1  # one more, to know whether the limit falls on the end of a line
+        self._limit = limit
+        self._encoded = 0
+        self._body = bytearray()
+        self._decoder = zlib.decompressobj(_GZIP) if encoding.endswith("gzip") else None
+
+    def feed(self, octets: bytes) -> bool:
+        """Take in ``octets``; return whether more are wanted. Raises BodyError if they cannot be decoded."""
+        self._encoded += len(octets)
+        if self._encoding in {"", "identity"}:
+            self._body += octets[: self._wants - len(self._body)]
+        elif self._encoded > 2 * self._limit:
+            raise BodyError(FaultKind.ENCODING, f"{self._encoded} encoded octets that decode to {len(self._body)}")
+        else:
+            self._decode(octets)
+        return len(self._body) < self._wants
+
+    def finish(self) -> tuple[bytes, bool]:
+        """Return what was kept, and whether there was more than the limit: then without its unfinished last line.
+
+        Raises BodyError if the encoding says that there is more to come, and it did not.
+        """
+        if len(self._body) > self._limit:
+            return cut_at_line_end(bytes(self._body), self._limit), True
+        if self._decoder is not None and not self._decoder.eof and self._encoded:
+            raise BodyError(FaultKind.TRUNCATED, f"the {self._encoding} body ends before its end")
+        return bytes(self._body), False
+
+    def _decode(self, octets: bytes) -> None:
+        if self._decoder is None and octets:
+            # "deflate" is zlib by RFC 9110 8.4.1.2 and raw in the field: the first octets tell.
+            is_zlib = octets[0] & 0x0F == zlib.DEFLATED
+            self._decoder = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else _RAW)
+        try:
+            while octets and self._decoder is not None and len(self._body) < self._wants:
+                self._body += self._decoder.decompress(octets, self._wants - len(self._body))
+                octets = self._decoder.unconsumed_tail
+                if self._decoder.eof:
+                    octets = self._next_member(self._decoder.unused_data)
+        except zlib.error as error:
+            raise BodyError(FaultKind.ENCODING, f"the {self._encoding} body is broken: {error}") from error
+
+    def _next_member(self, octets: bytes) -> bytes:
+        """RFC 1952 2.2: a gzip file may be several, one behind the other; padding behind the last is dropped."""
+        if self._encoding.endswith("gzip") and octets.startswith(_GZIP_MAGIC):
+            self._decoder = zlib.decompressobj(_GZIP)
+            return octets
+        return b""
+
+
+def cut_at_line_end(body: bytes, limit: int) -> bytes:
+    """Return the whole lines among the first ``limit`` octets: half a rule is another rule."""
+    if body[limit : limit + 1] in {b"\n", b"\r"}:
+        return body[:limit]
+    return body[: max(body.rfind(b"\n", 0, limit), body.rfind(b"\r", 0, limit)) + 1]

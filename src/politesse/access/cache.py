@@ -1,0 +1,465 @@
+"""The robots.txt of every origin, asked for once, kept while it holds, asked for again behind the questions.
+
+An Entry is what is known about one origin now, ready for decisions: it names the moments, on the monotonic clock, from
+which it is asked for again behind the questions, and from which it holds no longer. Whoever needs an origin that has
+no valid entry waits for its flight: one task of the cache's own, shared by all who wait. A waiter that is cancelled
+leaves the flight as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+from weakref import WeakValueDictionary
+
+from politesse.access.outcome import AccessPolicy, Record, Standing, Trouble, advance, standing
+from politesse.errors import ClosedError, ConfigurationError, StoreError
+from politesse.events import Event
+from politesse.ports import FaultKind, FetchFault, FetchRequest
+from politesse.robots import RobotsTxt
+from politesse.stores.record import decode, encode
+from politesse.verdict import AccessResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+    from politesse.origin import Origin
+    from politesse.ports import Fetcher, FetchResult, Store
+    from politesse.robots import Dialect, RuleSet
+    from politesse.verdict import Source
+
+_DAY_S: Final = 86_400.0
+_PARSE_IN_THREAD_BYTES: Final = 64 * 1024  # about 5 ms of parsing: more would be felt by every other task
+_ENTRY_BYTES: Final = 1_200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """How long answers hold, and how much is kept.
+
+    Attributes:
+        min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
+        refresh_after: the part of its lifetime, 0 to 1, after which a question has it asked for again; 1 for never.
+        on_forbidden: what 401 and 403 mean: ``"allow"``, ``"disallow"``, or None for what the dialect says.
+        on_too_many_requests: what 429 means: ``"defer"`` every page, or ``"allow"`` as any other 4xx does.
+        stale_if_unreachable_s: how long after it was last confirmed a copy serves while robots.txt is unreachable;
+            a day to 30 days.
+        after_grace: what a site is that was unreachable for 30 days: ``"disallow"`` or ``"allow"``.
+        retry_min_s: the first wait after a fault, doubled with each further one; positive.
+        retry_max_s: the longest such wait.
+        max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
+        max_concurrent_fetches: how many robots.txt are asked for at once; positive.
+    """
+
+    min_lifetime_s: float = 60.0
+    refresh_after: float = 0.9
+    on_forbidden: Literal["allow", "disallow"] | None = None
+    on_too_many_requests: Literal["defer", "allow"] = "defer"
+    stale_if_unreachable_s: float = _DAY_S
+    after_grace: Literal["disallow", "allow"] = "disallow"
+    retry_min_s: float = 60.0
+    retry_max_s: float = 3600.0
+    max_entries_bytes: int = 64 * 1024 * 1024
+    max_concurrent_fetches: int = 100
+
+    def __post_init__(self) -> None:
+        choices: dict[str, tuple[str | None, ...]] = {
+            "on_forbidden": ("allow", "disallow", None),
+            "on_too_many_requests": ("defer", "allow"),
+            "after_grace": ("disallow", "allow"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give one of {allowed}")
+        ranges = {
+            "min_lifetime_s": (0.0, _DAY_S),
+            "refresh_after": (0.0, 1.0),
+            "stale_if_unreachable_s": (_DAY_S, 30 * _DAY_S),
+            "retry_min_s": (0.001, self.retry_max_s),
+            "retry_max_s": (0.001, _DAY_S),
+            "max_entries_bytes": (1, float("inf")),
+            "max_concurrent_fetches": (1, float("inf")),
+        }
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give {least:g} to {most:g}")
+
+    def policy(self, dialect: Dialect) -> AccessPolicy:
+        """Return these choices joined with those of ``dialect``."""
+        outcomes = dialect.traits.outcomes
+        forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
+        return AccessPolicy(
+            lifetimes=outcomes.lifetimes,
+            min_lifetime_s=self.min_lifetime_s,
+            refresh_after=self.refresh_after,
+            forbidden_disallows=forbidden,
+            too_many_requests_allows=self.on_too_many_requests == "allow",
+            stale_if_unreachable_s=self.stale_if_unreachable_s,
+            after_grace_allows=self.after_grace == "allow",
+            retry_min_s=self.retry_min_s,
+            retry_max_s=self.retry_max_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFetched(Event):
+    """robots.txt was asked for.
+
+    Attributes:
+        origin: whose.
+        status: of the answer, None where there was none.
+        fault: what went wrong, as a phrase, or empty.
+        elapsed_s: how long it took.
+        source: what holds now.
+    """
+
+    origin: Origin
+    status: int | None
+    fault: str
+    elapsed_s: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentFailed(Event):
+    """A fetcher, a store or a parser raised what it should not; the gate is the more closed for it, never open.
+
+    Attributes:
+        origin: on whose behalf.
+        component: ``"fetcher"``, ``"store"`` or ``"cache"``.
+        error: what it raised.
+    """
+
+    origin: Origin
+    component: str
+    error: Exception
+
+
+class Entry:
+    """What is known about one origin, ready for decisions.
+
+    Attributes:
+        origin: whose.
+        source: the copy, or the lack of one, that it comes from.
+        not_before: see Standing.
+        trouble: what the next attempt goes on from.
+        confirmed_mono: when the source was got or last confirmed.
+        refresh_mono: from when on a question has it asked for again; not after the deadline.
+        deadline_mono: from when on it holds no longer.
+        rules: the compiled rules, by agent; empty unless the source is SUCCESSFUL.
+        used: whether a question was answered by it since the last sweep: recency is noted here, not by order.
+    """
+
+    __slots__ = (
+        "confirmed_mono",
+        "deadline_mono",
+        "not_before",
+        "origin",
+        "refresh_mono",
+        "rules",
+        "source",
+        "trouble",
+        "used",
+    )
+
+    def __init__(
+        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], clock: Clock
+    ) -> None:
+        self.origin = origin
+        self.source = held.source
+        self.not_before = held.not_before
+        self.trouble = trouble
+        self.rules = rules
+        self.used = True
+        # The only place where the two clocks meet: what is stored in wall time is held to in monotonic time.
+        now_wall, now_mono = clock.wall(), clock.monotonic()
+        self.confirmed_mono = now_mono - max(0.0, now_wall - held.source.fetched_wall)
+        self.deadline_mono = now_mono + (held.until_wall - now_wall)
+        self.refresh_mono = min(now_mono + (held.refresh_wall - now_wall), self.deadline_mono)
+
+    def answers(self, agent: str) -> bool:
+        """Whether questions of ``agent`` can be answered from it."""
+        return agent in self.rules or self.source.result is not AccessResult.SUCCESSFUL
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory it takes; rules that origins share count for each."""
+        return _ENTRY_BYTES + sum(rules.weight_bytes for rules in self.rules.values())
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.origin}: {self.source.result}, rules for {sorted(self.rules)}>"
+
+
+class _Flight:
+    """One request for one robots.txt, and those who wait for it."""
+
+    __slots__ = ("agents", "landed", "task")
+
+    def __init__(self, landed: asyncio.Future[Entry], agents: set[str]) -> None:
+        self.landed = landed
+        self.agents = agents
+        self.task: asyncio.Task[None] | None = None
+
+
+class RobotsCache:
+    """See the module. Not thread-safe: it belongs to one event loop.
+
+    An agent is named by its product tokens, the most specific first, joined by commas.
+
+    Args:
+        fetcher: asks for robots.txt; closed with the cache.
+        store: keeps records; closed with the cache.
+        dialect: how files and statuses are read.
+        options: see CacheOptions.
+        clock: both clocks.
+        publisher: receives RobotsFetched and ComponentFailed.
+        jitter: returns 0 to 1, to spread retries.
+
+    Attributes:
+        entries: by origin as text. The hot path reads it; nobody else writes it.
+        fetches: how often robots.txt was asked for.
+        normalise: brings a request target to the form that the rules compare.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        store: Store,
+        *,
+        dialect: Dialect,
+        options: CacheOptions,
+        clock: Clock,
+        publisher: Publisher,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.entries: OrderedDict[str, Entry] = OrderedDict()
+        self.fetches = 0
+        self.normalise = dialect.traits.matching.normalise_target
+        self._fetcher = fetcher
+        self._store = store
+        self._dialect = dialect
+        self._max_bytes = options.max_entries_bytes
+        self._policy = options.policy(dialect)
+        self._clock = clock
+        self._publisher = publisher
+        self._jitter = jitter
+        self._weight_bytes = 0
+        self._flights: dict[str, _Flight] = {}
+        self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
+        self._slots = asyncio.Semaphore(options.max_concurrent_fetches)
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        """How many origins are being asked."""
+        return len(self._flights)
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory the entries take."""
+        return self._weight_bytes
+
+    def valid(self, key: str) -> Entry | None:
+        """Return the entry of an origin if it holds now; has it asked for again behind, if that is due."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        now_mono = self._clock.monotonic()
+        if now_mono >= entry.deadline_mono:
+            return None
+        if now_mono >= entry.refresh_mono:
+            self._refresh_behind(entry)
+        entry.used = True
+        return entry
+
+    async def entry(self, origin: Origin, agent: str) -> Entry:
+        """Return a valid entry of ``origin`` that answers ``agent``, asking for robots.txt if need be.
+
+        Raises ClosedError.
+        """
+        key = str(origin)
+        while True:
+            if self._closed:
+                raise ClosedError(f"robots.txt of {origin} was asked about after the gatekeeper was closed")
+            entry = self.valid(key)
+            if entry is not None and entry.answers(agent):
+                return entry
+            flight = self._flights.get(key) or self._take_off(origin)
+            flight.agents.add(agent)
+            # Shielded: the flight is the cache's, and a waiter that gives up takes nobody down with it.
+            landed = await asyncio.shield(flight.landed)
+            if landed.answers(agent):
+                # Good for this question even if its lifetime is over already: it was got for it.
+                return landed
+
+    async def forget(self, origin: Origin) -> None:
+        """Drop what is known about ``origin``: the next question asks for its robots.txt, or waits for who does."""
+        entry = self.entries.pop(str(origin), None)
+        if entry is not None:
+            self._weight_bytes -= entry.weight_bytes
+        try:
+            await self._store.delete(str(origin))
+        except StoreError as error:
+            self._publisher.publish(ComponentFailed(origin, "store", error))
+
+    async def aclose(self) -> None:
+        """End all flights; whoever waits for one gets ClosedError. Closes the fetcher and the store."""
+        if self._closed:
+            return
+        self._closed = True
+        tasks = []
+        for flight in self._flights.values():
+            if not flight.landed.done():
+                flight.landed.set_exception(ClosedError("the gatekeeper was closed while robots.txt was asked for"))
+                flight.landed.exception()  # there may be nobody who waits, and then nobody is to be warned
+            if flight.task is not None:
+                flight.task.cancel()
+                tasks.append(flight.task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.entries.clear()
+        self._weight_bytes = 0
+        await self._fetcher.aclose()
+        await self._store.aclose()
+
+    def _refresh_behind(self, entry: Entry) -> None:
+        if str(entry.origin) in self._flights or self._closed:
+            return
+        try:
+            self._take_off(entry.origin, refresh=True)
+        except RuntimeError:
+            return  # asked from outside the event loop: the next question from inside starts it
+
+    def _take_off(self, origin: Origin, *, refresh: bool = False) -> _Flight:
+        key = str(origin)
+        loop = asyncio.get_running_loop()
+        known = self.entries.get(key)
+        flight = _Flight(loop.create_future(), set(known.rules) if known is not None else set())
+        self._flights[key] = flight
+        flight.task = loop.create_task(self._fly(origin, flight, refresh=refresh), name=f"robots.txt of {key}")
+        return flight
+
+    async def _fly(self, origin: Origin, flight: _Flight, *, refresh: bool) -> None:
+        try:
+            try:
+                record, held = await self._find(origin, refresh=refresh)
+                entry = await self._build(origin, record, held, flight.agents)
+            except Exception as error:  # noqa: BLE001 - whatever broke, those who wait are told that the gate is closed
+                self._publisher.publish(ComponentFailed(origin, "cache", error))
+                entry = self._closed_entry(origin, error)
+            self._keep(entry)
+            if not flight.landed.done():
+                flight.landed.set_result(entry)
+        finally:
+            del self._flights[str(origin)]
+            flight.landed.cancel()  # no effect if it landed; else the loop is being torn down
+
+    async def _find(self, origin: Origin, *, refresh: bool) -> tuple[Record, Standing]:
+        """Return what is known about ``origin``: from the store if that settles it, else by asking."""
+        record = await self._load(origin)
+        if record is not None and not refresh:
+            held = standing(record, origin.robots_url, self._clock.wall(), self._policy)
+            if held is not None:
+                return record, held
+        known = self.entries.get(str(origin))
+        if record is None and known is not None and known.trouble is not None:
+            record = Record(None, known.trouble)  # the store forgot it, and the backoff must go on all the same
+        return await self._ask(origin, record)
+
+    async def _ask(self, origin: Origin, record: Record | None) -> tuple[Record, Standing]:
+        validators = None if record is None else record.validators
+        request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
+        async with self._slots:
+            self.fetches += 1
+            started_mono = self._clock.monotonic()
+            result = await self._fetch(request)
+            elapsed_s = self._clock.monotonic() - started_mono
+        now_wall = self._clock.wall()
+        record = advance(record, result, now_wall, self._policy, self._jitter())
+        await self._save(origin, record)
+        held = self._held(origin, record, now_wall)
+        self._publisher.publish(RobotsFetched(origin, result.status, held.source.fault, elapsed_s, held.source))
+        return record, held
+
+    async def _fetch(self, request: FetchRequest) -> FetchResult:
+        try:
+            return await self._fetcher.fetch(request)
+        except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
+            self._publisher.publish(ComponentFailed(request.origin, "fetcher", error))
+            return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.origin.robots_url)
+
+    async def _load(self, origin: Origin) -> Record | None:
+        try:
+            kept = await self._store.get(str(origin))
+            return None if kept is None else decode(kept)
+        except StoreError as error:
+            self._publisher.publish(ComponentFailed(origin, "store", error))
+            return None
+
+    async def _save(self, origin: Origin, record: Record) -> None:
+        try:
+            await self._store.put(str(origin), encode(record))
+        except StoreError as error:
+            self._publisher.publish(ComponentFailed(origin, "store", error))
+
+    async def _build(self, origin: Origin, record: Record, held: Standing, agents: set[str]) -> Entry:
+        rules: dict[str, RuleSet] = {}
+        if held.source.result is AccessResult.SUCCESSFUL and record.copy is not None:
+            rules = await self._rules(record.copy.body, frozenset(agents))
+        return Entry(origin, held, record.trouble, rules, self._clock)
+
+    async def _rules(self, body: bytes, agents: frozenset[str]) -> dict[str, RuleSet]:
+        """Return the rules of ``agents``, those of another origin with the same file where there are any."""
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        shared = {agent: self._rule_sets.get((digest, agent)) for agent in agents}
+        rules = {agent: rule_set for agent, rule_set in shared.items() if rule_set is not None}
+        missing = agents - rules.keys()
+        if missing:
+            if len(body) > _PARSE_IN_THREAD_BYTES:
+                compiled = await asyncio.to_thread(_compile, body, self._dialect, missing)
+            else:
+                compiled = _compile(body, self._dialect, missing)
+            for agent, rule_set in compiled.items():
+                rules[agent] = self._rule_sets[digest, agent] = rule_set
+        return rules
+
+    def _closed_entry(self, origin: Origin, error: Exception) -> Entry:
+        known = self.entries.get(str(origin))
+        record = None if known is None else Record(None, known.trouble)
+        fault = FetchFault(FaultKind.INTERNAL, f"the cache failed with {error!r:.200}", origin.robots_url)
+        now_wall = self._clock.wall()
+        record = advance(record, fault, now_wall, self._policy, self._jitter())
+        return Entry(origin, self._held(origin, record, now_wall), record.trouble, {}, self._clock)
+
+    def _held(self, origin: Origin, record: Record, now_wall: float) -> Standing:
+        """Return what a record stands for at the moment it was made: never nothing."""
+        held = standing(record, origin.robots_url, now_wall, self._policy)
+        if held is None:
+            raise AssertionError(f"{record} stands for nothing")
+        return held
+
+    def _keep(self, entry: Entry) -> None:
+        """Put ``entry`` in place of the one before; let go of others, the least recently used first, if need be."""
+        if self._closed:
+            return
+        before = self.entries.pop(str(entry.origin), None)
+        self._weight_bytes += entry.weight_bytes - (0 if before is None else before.weight_bytes)
+        self.entries[str(entry.origin)] = entry
+        while self._weight_bytes > self._max_bytes and len(self.entries) > 1:
+            # Second chance: one that was used since it was last passed is passed once more.
+            key, oldest = self.entries.popitem(last=False)
+            if oldest.used or oldest is entry:
+                oldest.used = False
+                self.entries[key] = oldest
+            else:
+                self._weight_bytes -= oldest.weight_bytes
+
+
+def _compile(body: bytes, dialect: Dialect, agents: frozenset[str]) -> dict[str, RuleSet]:
+    robots = RobotsTxt.parse(body, dialect)
+    return {agent: robots.rules_for(agent.split(",")) for agent in agents}

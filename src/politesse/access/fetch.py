@@ -1,0 +1,281 @@
+"""Fetching robots.txt with aiohttp: hop by hop, each checked, everything bounded, faults as values."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urljoin
+
+import aiohttp
+from yarl import URL
+
+from politesse.access.body import BodyError, BoundedBody
+from politesse.access.guard import AddressGuard, SystemResolver
+from politesse.errors import ConfigurationError, InvalidURL
+from politesse.origin import split
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse.ports import Resolver
+
+MIN_BODY_BYTES: Final = 500 * 1024
+"""RFC 9309 2.5: a parsing limit must be at least 500 KiB."""
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_INSPECT_S: Final = 1.0
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """How robots.txt is fetched.
+
+    Attributes:
+        connect_timeout_s: to connect, TLS included; positive.
+        total_timeout_s: for one fetch with all its redirects; positive.
+        max_body_bytes: how much of a decoded body is read; at least 512,000.
+        from_address: an e-mail address for the From header, or None.
+        proxy: the URL of an HTTP proxy, credentials included if it needs any, or None.
+        ssl_context: to verify servers with, or None for the system's authorities. Verification cannot be
+            switched off: whoever could forge robots.txt could open any site.
+        private_addresses: ``"redirects"`` refuses a redirect from a public address to a private one;
+            ``"allow"`` refuses none.
+        unguarded_redirects: whether to follow redirects to other hosts where no resolver of ours can look at
+            the address: behind a proxy, and over a borrowed connector.
+    """
+
+    connect_timeout_s: float = 10.0
+    total_timeout_s: float = 30.0
+    max_body_bytes: int = MIN_BODY_BYTES
+    from_address: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    ssl_context: ssl.SSLContext | None = None
+    private_addresses: Literal["redirects", "allow"] = "redirects"
+    unguarded_redirects: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout_s", "total_timeout_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give a positive number of seconds")
+        if self.max_body_bytes < MIN_BODY_BYTES:
+            raise ConfigurationError(
+                f"max_body_bytes={self.max_body_bytes}: RFC 9309 2.5 demands at least {MIN_BODY_BYTES}"
+            )
+        if self.from_address is not None and _HEADER_VALUE.fullmatch(self.from_address) is None:
+            raise ConfigurationError(f"from_address={self.from_address!r}: give one line of printable ASCII")
+        if self.ssl_context is not None and self.ssl_context.verify_mode is not ssl.CERT_REQUIRED:
+            raise ConfigurationError("ssl_context: it does not verify certificates; set verify_mode=ssl.CERT_REQUIRED")
+        if self.private_addresses not in {"redirects", "allow"}:
+            raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give 'redirects' or 'allow'")
+        if self.proxy is not None and split_proxy(self.proxy).scheme not in {"http", "https"}:
+            raise ConfigurationError("proxy: give the http or https URL of a proxy")
+
+
+def split_proxy(proxy: str) -> URL:
+    """Return the URL of a proxy; raises ConfigurationError without repeating it, for it may hold a password."""
+    try:
+        return URL(proxy)
+    except ValueError:
+        raise ConfigurationError("proxy: it is not a URL") from None
+
+
+class AiohttpFetcher:
+    """The Fetcher that politesse uses unless it is given another.
+
+    Each fetch has a client session of its own: no cookies, no netrc, no middlewares, no credentials, no connection that
+    another fetch opened, and so none whose address was judged for another purpose.
+
+    Args:
+        user_agent: the User-Agent header.
+        options: see FetchOptions.
+        session: an aiohttp session whose connector to borrow, for its local address, proxy or TLS settings; nothing
+            else of it is used. Without it every fetch makes a connector that looks at addresses.
+        resolver: to find addresses with; not used over a borrowed connector.
+    """
+
+    def __init__(
+        self,
+        user_agent: str,
+        options: FetchOptions | None = None,
+        *,
+        session: aiohttp.ClientSession | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self._options = options or FetchOptions()
+        self._session = session
+        self._resolver = resolver or SystemResolver()
+        self._headers = {
+            "User-Agent": user_agent,
+            "Accept": "text/plain, */*;q=0.5",
+            "Accept-Encoding": "gzip, deflate",
+        }
+        if self._options.from_address is not None:
+            self._headers["From"] = self._options.from_address  # RFC 9110 10.1.2
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Ask once, redirects included; never raises but for cancellation."""
+        guard = AddressGuard(self._resolver, blind=self._unguarded, lenient=self._options.private_addresses == "allow")
+        hops = _Hops(request)
+        try:
+            async with asyncio.timeout(self._options.total_timeout_s), self._client(guard) as client:
+                while (answer := await self._hop(client, guard, hops)) is None:
+                    guard.next_hop()
+                return answer
+        except (TimeoutError, OSError, ValueError, ssl.SSLError, aiohttp.ClientError) as error:
+            return hops.fault(_kind(error, guard), guard.refusal or str(error) or type(error).__name__)
+
+    async def aclose(self) -> None:
+        """Nothing outlives a fetch."""
+
+    @property
+    def _unguarded(self) -> bool:
+        """Whether somebody else's resolver finds the addresses."""
+        return self._session is not None or self._options.proxy is not None
+
+    def _client(self, guard: AddressGuard) -> aiohttp.ClientSession:
+        connector: aiohttp.BaseConnector | None
+        if self._session is not None:
+            connector = self._session.connector
+        else:
+            connector = aiohttp.TCPConnector(
+                # An own proxy may stand at a private address, and resolves the names of the sites itself.
+                resolver=None if self._options.proxy is not None else guard,
+                use_dns_cache=False,
+                force_close=True,
+                ssl=self._options.ssl_context or True,
+            )
+        return aiohttp.ClientSession(
+            connector=connector,
+            connector_owner=self._session is None,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,  # a cut-off gzip body would pass for a whole one
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._options.connect_timeout_s),
+            middlewares=(),
+        )
+
+    async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: _Hops) -> FetchResult | None:
+        """Make one request; None where its redirect is to be followed."""
+        if not guard.permits_host(URL(hops.url, encoded=True).host or ""):
+            return hops.fault(FaultKind.REDIRECT_TARGET, guard.refusal)
+        headers = dict(self._headers)
+        conditional = False
+        if (validators := hops.request.validators) is not None and validators.url == hops.url:
+            conditional = True
+            if validators.etag:
+                headers["If-None-Match"] = validators.etag
+            if validators.last_modified:
+                headers["If-Modified-Since"] = validators.last_modified
+        async with client.get(
+            URL(hops.url, encoded=True),
+            headers=headers,
+            allow_redirects=False,
+            proxy=self._options.proxy,
+            ssl=self._options.ssl_context or True,
+        ) as response:
+            if response.status in _REDIRECTS:
+                return self._redirect(response, hops)
+            response_headers = _headers(response)
+            if not 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
+                return FetchResponse(response.status, hops.url, response_headers, conditional=conditional)
+            try:
+                body, truncated = await _read(response, self._options.max_body_bytes)
+            except BodyError as error:
+                return hops.fault(error.kind, error.detail, response.status)
+            except (aiohttp.ClientError, OSError) as error:
+                return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
+            return FetchResponse(response.status, hops.url, response_headers, body, truncated, conditional)
+
+    def _redirect(self, response: aiohttp.ClientResponse, hops: _Hops) -> FetchFault | None:
+        """Move ``hops`` on to where the response points, or say why not."""
+        status = response.status
+        location = response.headers.get("Location", "")
+        if not location:
+            return hops.fault(FaultKind.REDIRECT_TARGET, "a redirect without a Location", status)
+        try:
+            origin, target = split(urljoin(hops.url, location))
+            url = str(URL(f"{origin}{target}"))
+        except ValueError as error:  # InvalidURL is one, and so is what urljoin and yarl raise
+            problem = error.problem if isinstance(error, InvalidURL) else str(error)
+            return hops.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
+        if len(hops.seen) > hops.request.max_redirects:
+            return hops.fault(FaultKind.REDIRECT_LIMIT, f"more than {hops.request.max_redirects} redirects", status)
+        if url in hops.seen:
+            return hops.fault(FaultKind.REDIRECT_LIMIT, f"a redirect loop through {url:.100}", status)
+        elsewhere = origin.host != hops.request.origin.host
+        if elsewhere and self._unguarded and not self._options.unguarded_redirects:
+            detail = f"a redirect to the host {origin.host}, whose address cannot be checked; see unguarded_redirects"
+            return hops.fault(FaultKind.REDIRECT_TARGET, detail, status)
+        hops.seen.append(url)
+        return None
+
+
+class _Hops:
+    """The requests of one fetch; the last of ``seen`` is the one under way."""
+
+    def __init__(self, request: FetchRequest) -> None:
+        self.request = request
+        self.seen = [request.origin.robots_url]
+
+    @property
+    def url(self) -> str:
+        return self.seen[-1]
+
+    def fault(self, kind: FaultKind, detail: str, status: int | None = None) -> FetchFault:
+        return FetchFault(kind, detail, self.url, status)
+
+
+def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        headers.setdefault(name.lower(), value)
+    return headers
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
+    body = BoundedBody(response.headers.get("Content-Encoding", ""), limit)
+    while octets := await _read_some(response):
+        if not body.feed(octets):
+            response.close()  # what is still to come is not wanted
+            break
+    return body.finish()
+
+
+async def _read_some(response: aiohttp.ClientResponse) -> bytes:
+    """Return the next octets of the body, none at its end.
+
+    After a broken chunk aiohttp 3.14 closes the connection and tells nobody who waits for the body: so a look at the
+    connection every second saves waiting out the total timeout.
+    """
+    while True:
+        try:
+            async with asyncio.timeout(_INSPECT_S):
+                return await response.content.readany()
+        except TimeoutError:
+            connection = response.connection
+            if connection is None or connection.transport is None or connection.transport.is_closing():
+                raise BodyError(FaultKind.TRUNCATED, "the connection closed in mid-body") from None
+
+
+def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
+    """Sort what aiohttp raises; the more special before the more general."""
+    if guard.refusal:
+        return FaultKind.REDIRECT_TARGET
+    for kind, types in _KINDS:
+        if isinstance(error, types):
+            return kind
+    return FaultKind.CONNECT
+
+
+_KINDS: Final[tuple[tuple[FaultKind, tuple[type[Exception], ...]], ...]] = (
+    (FaultKind.TIMEOUT, (TimeoutError,)),
+    (FaultKind.DNS, (aiohttp.ClientConnectorDNSError,)),
+    (FaultKind.TLS, (aiohttp.ClientSSLError, ssl.SSLError)),
+    (FaultKind.PROTOCOL, (aiohttp.ClientResponseError, ValueError)),
+    (FaultKind.TRUNCATED, (aiohttp.ClientPayloadError,)),
+)

@@ -1,0 +1,83 @@
+"""How long an HTTP answer holds: RFC 9111 for a private cache, as far as a robots.txt needs it. Pure."""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# RFC 9111 5.2: a token, and for some a value, quoted or not. Constant, linear.
+_DIRECTIVE = re.compile(r"([A-Za-z0-9_-]+)(?:[ \t]*=[ \t]*(?:\"([^\"]*)\"|([^ \t,]*)))?")
+_SECONDS = re.compile(r"[0-9]{1,10}")
+_FOREVER_S: Final = 9_999_999_999.0
+
+
+def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> float | None:
+    """Return for how many seconds from now on the answer is fresh; None where its headers do not say.
+
+    ``headers`` have lower-case names. RFC 9111 4.2.1: ``max-age`` before ``Expires`` less ``Date``; 5.2.2:
+    ``no-store`` and ``no-cache`` are 0; 4.2.3: ``Age`` is taken off. 0 or negative where it is stale already.
+    ``s-maxage`` speaks to shared caches, which this is not.
+    """
+    directives = cache_control(headers.get("cache-control", ""))
+    if "no-store" in directives or "no-cache" in directives:
+        return 0.0
+    lifetime = _max_age(directives)
+    if lifetime is None and "expires" in headers:
+        expires = http_date(headers["expires"])
+        if expires is None:
+            return 0.0  # RFC 9111 5.3: an invalid date, "0" above all, is in the past
+        date = http_date(headers.get("date", ""))
+        lifetime = expires - (received_wall if date is None else date)
+    if lifetime is None:
+        return None
+    return lifetime - (_seconds(headers.get("age", "")) or 0.0)
+
+
+def retry_after_s(headers: Mapping[str, str], now_wall: float) -> float | None:
+    """Return the seconds that ``Retry-After`` asks to wait, 0 or more; None where it is absent or unreadable.
+
+    RFC 9110 10.2.3: seconds or a date.
+    """
+    value = headers.get("retry-after", "").strip()
+    seconds = _seconds(value)
+    if seconds is not None:
+        return seconds
+    date = http_date(value)
+    return None if date is None else max(0.0, date - now_wall)
+
+
+def cache_control(value: str) -> dict[str, str]:
+    """Return the directives of a ``Cache-Control`` field in lower case with their values; the first of each counts."""
+    directives: dict[str, str] = {}
+    for name, quoted, bare in _DIRECTIVE.findall(value[:4096]):
+        directives.setdefault(name.lower(), quoted or bare)
+    return directives
+
+
+def http_date(value: str) -> float | None:
+    """Return an HTTP date in any of its three forms (RFC 9110 5.6.7) as Unix time; None where it is none."""
+    if not value or len(value) > 64 or not value.isascii():  # noqa: PLR2004 - the longest form has 33 characters
+        return None
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _max_age(directives: dict[str, str]) -> float | None:
+    if "max-age" not in directives:
+        return None
+    # RFC 9111 4.2.1: freshness information that is invalid is read as stale.
+    return _seconds(directives["max-age"]) or 0.0
+
+
+def _seconds(value: str) -> float | None:
+    value = value.strip()
+    if not (value.isascii() and value.isdigit()):
+        return None
+    # RFC 9111 1.2.2: a number too large to hold stands for a very long time.
+    return float(value) if _SECONDS.fullmatch(value) is not None else _FOREVER_S

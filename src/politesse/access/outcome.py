@@ -1,0 +1,317 @@
+"""What the answer to a robots.txt request means, and what it means later: one state machine, pure.
+
+A Record has two parts. The copy is the last answer that settled something (2xx, 4xx). The trouble is what stands
+between us and the next one (5xx, 429, faults), if anything does. An answer moves the record (``advance``); time only
+moves what the record stands for (``standing``).
+
+    answer                         copy                      trouble
+    2xx but 206                    new, successful           none
+    304 to a conditional request   confirmed                 none
+    401, 403 where they forbid     new, forbidden            none
+    429                            kept                      too many requests, retry at R
+    other 4xx, too many redirects  new, unavailable          none
+    anything else, any fault       kept                      unreachable, retry at R
+
+    trouble             copy                                   stands for           until        asked again behind
+    none                fresh                                  the copy             it is stale  from 90 % of its life
+    none                stale                                  ask
+    too many requests   fresh                                  the copy             it is stale  from R
+    too many requests   not fresh, before R                    too many requests    R
+    unreachable         successful, confirmed within a day     the copy             that day     from R
+    unreachable         other, before R                        unreachable          R
+    unreachable         other, 30 days on, where opted in      unavailable          R
+    any                 none of these                          ask
+
+R is Retry-After, or 60 s doubling to an hour with jitter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from politesse.access.freshness import freshness_lifetime_s, retry_after_s
+from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
+from politesse.verdict import AccessResult, Source
+
+if TYPE_CHECKING:
+    from politesse.ports import FetchResult
+    from politesse.robots.dialect import Lifetimes
+
+_DAY_S: Final = 86_400.0
+GRACE_S: Final = 30 * _DAY_S
+"""RFC 9309 2.3.1.4: "a reasonably long period of time (for example, 30 days)"."""
+
+_MIN_RETRY_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer
+_MAX_RETRY_S: Final = _DAY_S  # nor a large one to close a site for a year without asking once a day
+_JITTER: Final = 0.1
+_TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """The choices that the table leaves open.
+
+    Attributes:
+        lifetimes: of the dialect.
+        min_lifetime_s: the least time that an answer holds, whatever its headers say.
+        refresh_after: the part of its lifetime after which an answer is asked for again behind the questions.
+        forbidden_disallows: whether 401 and 403 close the site.
+        too_many_requests_allows: whether 429 is a 4xx like the others.
+        stale_if_unreachable_s: how long after its last confirmation a copy serves while robots.txt is unreachable.
+        after_grace_allows: whether a site is open that was unreachable for 30 days.
+        retry_min_s: the first wait after a fault that names none.
+        retry_max_s: the longest such wait.
+    """
+
+    lifetimes: Lifetimes
+    min_lifetime_s: float
+    refresh_after: float
+    forbidden_disallows: bool
+    too_many_requests_allows: bool
+    stale_if_unreachable_s: float
+    after_grace_allows: bool
+    retry_min_s: float
+    retry_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The last answer that settled something.
+
+    Attributes:
+        result: SUCCESSFUL, UNAVAILABLE or FORBIDDEN.
+        status: its HTTP status; of the last redirect, where there were too many.
+        final_url: where it came from.
+        body: the file; empty unless SUCCESSFUL.
+        etag: validator, or empty.
+        last_modified: validator, or empty.
+        confirmed_wall: when it came, or was last confirmed by a 304.
+        lifetime_s: for how long from then on it is fresh.
+        fault: why there is no file, where a fault settled it; else empty.
+    """
+
+    result: AccessResult
+    status: int | None
+    final_url: str
+    body: bytes
+    etag: str
+    last_modified: str
+    confirmed_wall: float
+    lifetime_s: float
+    fault: str = ""
+
+    @property
+    def fresh_until_wall(self) -> float:
+        """The end of its freshness."""
+        return self.confirmed_wall + self.lifetime_s
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps us from an answer that settles something.
+
+    Attributes:
+        result: UNREACHABLE or TOO_MANY_REQUESTS.
+        status: the HTTP status, None where none came.
+        final_url: where it happened.
+        fault: what happened, as a phrase.
+        since_wall: when the first of the failures in a row happened.
+        last_wall: when the last one did.
+        failures: how many in a row, from 1.
+        retry_wall: when to ask again.
+    """
+
+    result: AccessResult
+    status: int | None
+    final_url: str
+    fault: str
+    since_wall: float
+    last_wall: float
+    failures: int
+    retry_wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that is known about the robots.txt of one origin; at least one part is there."""
+
+    copy: Copy | None
+    trouble: Trouble | None
+
+    @property
+    def validators(self) -> Validators | None:
+        """What to make the next request conditional with."""
+        copy = self.copy
+        if copy is None or copy.result is not AccessResult.SUCCESSFUL or not (copy.etag or copy.last_modified):
+            return None
+        return Validators(copy.final_url, copy.etag, copy.last_modified)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a record stands for at a moment.
+
+    Attributes:
+        source: whose ``result`` says how to answer.
+        until_wall: when it ends.
+        refresh_wall: from when on to ask again, while it still stands.
+        not_before: until when the server asked for patience, or until when it will not be asked.
+    """
+
+    source: Source
+    until_wall: float
+    refresh_wall: float
+    not_before: float | None = None
+
+
+def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
+    """Return the record after an answer or a fault at ``now_wall``; ``jitter`` is 0 to 1, drawn by the caller."""
+    copy = record.copy if record is not None else None
+    if isinstance(result, FetchFault):
+        if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
+            lifetime_s = policy.lifetimes.max_unavailable_s
+            settled = Copy(
+                AccessResult.UNAVAILABLE,
+                result.status,
+                result.final_url,
+                b"",
+                "",
+                "",
+                now_wall,
+                lifetime_s,
+                result.detail,
+            )
+            return Record(settled, None)
+        fault = f"{result.kind}: {result.detail}"
+        return Record(copy, _trouble(AccessResult.UNREACHABLE, fault, result, record, now_wall, policy, jitter))
+    classified = classify(result, policy)
+    if classified is None and copy is not None:
+        return Record(_confirmed(copy, result, now_wall, policy), None)
+    if classified is None or classified in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
+        fault = f"the server answered with status {result.status}"
+        troubled = classified or AccessResult.UNREACHABLE
+        return Record(copy, _trouble(troubled, fault, result, record, now_wall, policy, jitter))
+    successful = classified is AccessResult.SUCCESSFUL
+    settled = Copy(
+        result=classified,
+        status=result.status,
+        final_url=result.final_url,
+        body=result.body if successful else b"",
+        etag=result.headers.get("etag", "") if successful else "",
+        last_modified=result.headers.get("last-modified", "") if successful else "",
+        confirmed_wall=now_wall,
+        lifetime_s=_lifetime_s(result, classified, now_wall, policy),
+    )
+    return Record(settled, None)
+
+
+def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | None:
+    """Return what a status means; None for a 304 that confirms the copy at hand."""
+    status = response.status
+    if status == 304 and response.conditional:  # noqa: PLR2004
+        return None
+    if 200 <= status <= 299 and status != 206:  # noqa: PLR2004 - 206 to a request without Range is a part
+        return AccessResult.SUCCESSFUL
+    if status == 429 and not policy.too_many_requests_allows:  # noqa: PLR2004
+        return AccessResult.TOO_MANY_REQUESTS
+    if status in {401, 403} and policy.forbidden_disallows:
+        return AccessResult.FORBIDDEN
+    if 400 <= status <= 499:  # noqa: PLR2004 - RFC 9309 2.3.1.3
+        return AccessResult.UNAVAILABLE
+    return AccessResult.UNREACHABLE  # RFC 9309 2.3.1.4, and every status that no text defines
+
+
+def standing(record: Record | None, robots_url: str, now_wall: float, policy: AccessPolicy) -> Standing | None:
+    """Return what ``record`` stands for at ``now_wall``; None where robots.txt has to be asked for first."""
+    if record is None:
+        return None
+    copy, trouble = record.copy, record.trouble
+    if copy is not None and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
+        refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
+        not_before = None
+        if trouble is not None:
+            refresh_wall = trouble.retry_wall
+            if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < trouble.retry_wall:
+                not_before = trouble.retry_wall  # it was said of the host, not of the file alone
+        source = Source(
+            robots_url=robots_url,
+            result=copy.result,
+            status=copy.status,
+            final_url=copy.final_url,
+            fetched_wall=copy.confirmed_wall,
+            fresh_until_wall=copy.fresh_until_wall,
+            fault=copy.fault if trouble is None else trouble.fault,
+        )
+        return Standing(source, serves_until, refresh_wall, not_before)
+    if trouble is not None and now_wall < trouble.retry_wall:
+        result = trouble.result
+        if (
+            policy.after_grace_allows
+            and result is AccessResult.UNREACHABLE
+            and now_wall >= trouble.since_wall + GRACE_S
+        ):
+            result = AccessResult.UNAVAILABLE  # RFC 9309 2.3.1.4: MAY
+        source = Source(
+            robots_url=robots_url,
+            result=result,
+            status=trouble.status,
+            final_url=trouble.final_url,
+            fetched_wall=trouble.last_wall,
+            fresh_until_wall=trouble.retry_wall,
+            fault=trouble.fault,
+        )
+        return Standing(source, trouble.retry_wall, trouble.retry_wall, trouble.retry_wall)
+    return None
+
+
+def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy) -> float:
+    if trouble is None or trouble.result is AccessResult.TOO_MANY_REQUESTS:
+        return copy.fresh_until_wall
+    if copy.result is not AccessResult.SUCCESSFUL:
+        return copy.confirmed_wall  # the absence of a file is no copy of it
+    # RFC 9309 2.4: a copy may be used beyond its time while robots.txt is unreachable.
+    return max(copy.fresh_until_wall, copy.confirmed_wall + policy.stale_if_unreachable_s)
+
+
+def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: AccessPolicy) -> Copy:
+    """RFC 9111 4.3.4: the headers of the 304 replace those of the copy, and those that it does not bring stay."""
+    says_how_long = "cache-control" in response.headers or "expires" in response.headers
+    return replace(
+        copy,
+        etag=response.headers.get("etag", copy.etag),
+        last_modified=response.headers.get("last-modified", copy.last_modified),
+        confirmed_wall=now_wall,
+        lifetime_s=_lifetime_s(response, copy.result, now_wall, policy) if says_how_long else copy.lifetime_s,
+    )
+
+
+def _lifetime_s(response: FetchResponse, result: AccessResult, now_wall: float, policy: AccessPolicy) -> float:
+    lifetimes = policy.lifetimes
+    successful = result is AccessResult.SUCCESSFUL
+    most_s = lifetimes.max_s if successful else lifetimes.max_unavailable_s
+    asked_s = freshness_lifetime_s(response.headers, now_wall)
+    if asked_s is None:
+        asked_s = lifetimes.default_s if successful else lifetimes.max_unavailable_s
+    return min(max(asked_s, policy.min_lifetime_s, _TICK_S), most_s)
+
+
+def _trouble(
+    result: AccessResult,
+    fault: str,
+    answer: FetchResult,
+    record: Record | None,
+    now_wall: float,
+    policy: AccessPolicy,
+    jitter: float,
+) -> Trouble:
+    before = record.trouble if record is not None else None
+    failures = 1 if before is None else before.failures + 1
+    asked_s = retry_after_s(answer.headers, now_wall) if isinstance(answer, FetchResponse) else None
+    if asked_s is None:
+        # The exponent is bounded, so that a year of failures is no overflow.
+        backoff_s = min(policy.retry_min_s * 2.0 ** min(failures - 1, 32), policy.retry_max_s)
+        asked_s = backoff_s * (1.0 + _JITTER * jitter)
+    retry_wall = now_wall + min(max(asked_s, _MIN_RETRY_S), _MAX_RETRY_S)
+    since_wall = now_wall if before is None else before.since_wall
+    return Trouble(result, answer.status, answer.final_url, fault, since_wall, now_wall, failures, retry_wall)

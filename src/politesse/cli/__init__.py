@@ -1,0 +1,1 @@
+"""The command ``politesse``; needs the extra ``cli``."""

@@ -1,0 +1,82 @@
+"""Who the crawler says it is: one User-Agent string, and the product tokens that choose its groups."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import ConfigurationError, PolitesseWarning
+from politesse.robots import product_token
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PRINTABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
+_RFC_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 2.2.1
+_DEFAULTS: Final = frozenset(
+    {"aiohttp", "curl", "go-http-client", "httpx", "python", "python-httpx", "python-requests", "python-urllib"}
+    | {"requests", "scrapy", "urllib", "wget"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A crawler as servers see it.
+
+    Attributes:
+        user_agent: the User-Agent header.
+        tokens: its product tokens, the most specific first, as they are compared: in lower case.
+    """
+
+    user_agent: str
+    tokens: tuple[str, ...]
+
+    @classmethod
+    def of(cls, user_agent: str, tokens: str | Sequence[str] | None = None) -> Identity:
+        """Check both, and take the token from the User-Agent where none is given.
+
+        Raises ConfigurationError for what would hide who is crawling. Warns (PolitesseWarning) of a token that RFC 9309
+        does not know, and of one that the User-Agent does not contain.
+        """
+        if _PRINTABLE.fullmatch(user_agent) is None:
+            raise ConfigurationError(
+                f"user_agent={user_agent!r}: give one line of printable ASCII, "
+                "as in 'ExampleBot/1.0 (+https://example.com/bot)'"
+            )
+        first = product_token(user_agent)
+        if first in _DEFAULTS:
+            raise ConfigurationError(f"user_agent={user_agent!r}: that is a library's default; name your own crawler")
+        if tokens is None:
+            if first == "mozilla":
+                raise ConfigurationError(
+                    f"user_agent={user_agent!r}: its first product is Mozilla, which no robots.txt means; give token="
+                )
+            tokens = first
+        return cls(user_agent, _checked([tokens] if isinstance(tokens, str) else tokens, user_agent))
+
+    @property
+    def agent(self) -> str:
+        """The tokens as one name."""
+        return ",".join(self.tokens)
+
+
+def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
+    if not tokens:
+        raise ConfigurationError("token=[]: give at least one product token")
+    for token in tokens:
+        if _TOKEN.fullmatch(token) is None:
+            raise ConfigurationError(
+                f"token={token!r}: give a product token of letters, digits, '_', '-' and '.', without a version"
+            )
+        if _RFC_TOKEN.fullmatch(token) is None:
+            _warn(f"some parsers cut the product token {token!r}: RFC 9309 2.2.1 knows letters, '_' and '-' only")
+    if not any(token.lower() in user_agent.lower() for token in tokens):
+        _warn(f"none of the product tokens {list(tokens)} occurs in the User-Agent {user_agent!r} (RFC 9309 2.2.1)")
+    return tuple(token.lower() for token in tokens)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, PolitesseWarning, stacklevel=5)

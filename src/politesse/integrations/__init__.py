@@ -1,0 +1,1 @@
+"""politesse inside other libraries: one module each, imported only by those who have the library."""

@@ -1,0 +1,141 @@
+"""What the cache asks of the world outside: protocols, and the small values that they pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from politesse.origin import Origin
+
+
+class FaultKind(StrEnum):
+    """Why there is no usable answer."""
+
+    DNS = "dns"
+    CONNECT = "connect"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    PROTOCOL = "protocol"
+    """What came is not HTTP."""
+    TRUNCATED = "truncated"
+    """The body ended before its announced end."""
+    ENCODING = "encoding"
+    """The content encoding is unknown, broken, or was not asked for."""
+    REDIRECT_LIMIT = "redirect-limit"
+    """More redirects than are followed, or a loop."""
+    REDIRECT_TARGET = "redirect-target"
+    """A redirect without a usable http(s) target, or to one that must not be followed."""
+    INTERNAL = "internal"
+    """The fetcher itself failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """What makes a request conditional; valid for the URL that the copy came from and no other.
+
+    Attributes:
+        url: that URL.
+        etag: the ETag as received, or empty.
+        last_modified: the Last-Modified as received, or empty.
+    """
+
+    url: str
+    etag: str
+    last_modified: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Ask for the robots.txt of ``origin``.
+
+    Attributes:
+        origin: whose.
+        max_redirects: how many redirects to follow; one more is a REDIRECT_LIMIT fault.
+        validators: of the copy at hand, or None to ask without condition.
+    """
+
+    origin: Origin
+    max_redirects: int
+    validators: Validators | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """An answer, whatever its status.
+
+    Attributes:
+        status: the HTTP status of the last hop.
+        final_url: the URL of the last hop.
+        headers: of the last hop, names in lower case, the first of each name.
+        body: decoded; at most the fetcher's limit, its unfinished last line dropped.
+        truncated: whether the body was longer than the limit.
+        conditional: whether the last hop was asked with validators, so that a 304 means something.
+    """
+
+    status: int
+    final_url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    truncated: bool = False
+    conditional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFault:
+    """No usable answer.
+
+    Attributes:
+        kind: the sort of fault.
+        detail: what happened, as a phrase for people.
+        final_url: the URL of the hop that failed.
+        status: of that hop, where one came.
+    """
+
+    kind: FaultKind
+    detail: str
+    final_url: str
+    status: int | None = None
+
+
+FetchResult = FetchResponse | FetchFault
+
+
+class Fetcher(Protocol):
+    """Fetches robots.txt over any HTTP client.
+
+    It follows redirects itself, checks each hop, bounds time and size, sends no cookies and no credentials, and
+    returns faults instead of raising them. Whatever it raises all the same closes the gate.
+    """
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Ask once."""
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+
+
+class Store(Protocol):
+    """Keeps records, by origin. It may forget any of them at any time."""
+
+    async def get(self, key: str, /) -> bytes | None:
+        """Return the record, or None; raises StoreError."""
+
+    async def put(self, key: str, record: bytes, /) -> None:
+        """Keep a record in place of the one before; raises StoreError."""
+
+    async def delete(self, key: str, /) -> None:
+        """Forget a record, if there is one; raises StoreError."""
+
+    async def aclose(self) -> None:
+        """Let go of files and connections."""
+
+
+class Resolver(Protocol):
+    """Finds the addresses of a host name."""
+
+    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+        """Return IPv4 and IPv6 addresses as text, in the order to try; raises OSError."""
