@@ -24,7 +24,7 @@ from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.sieve import sift
 from politesse.stores.memory import MemoryStore
-from politesse.verdict import ALLOWING, AccessResult, Reason, Verdict
+from politesse.verdict import WITHOUT_RULE, AccessResult, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from politesse.access.cache import Entry
     from politesse.clock import Clock
     from politesse.ports import Fetcher, Store
-    from politesse.verdict import Rule
+    from politesse.verdict import Match
 
 Item = TypeVar("Item")
 
-_REASON_OF: Final = {
-    AccessResult.UNAVAILABLE: Reason.UNAVAILABLE,
-    AccessResult.FORBIDDEN: Reason.FORBIDDEN,
-    AccessResult.UNREACHABLE: Reason.UNREACHABLE,
-    AccessResult.TOO_MANY_REQUESTS: Reason.TOO_MANY_REQUESTS,
+_WHOLE_SITE: Final = {
+    AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],
+    AccessResult.FORBIDDEN: WITHOUT_RULE[Reason.FORBIDDEN],
+    AccessResult.UNREACHABLE: WITHOUT_RULE[Reason.UNREACHABLE],
+    AccessResult.TOO_MANY_REQUESTS: WITHOUT_RULE[Reason.TOO_MANY_REQUESTS],
 }
 
 
@@ -119,6 +119,11 @@ class _Shared:
         self.allowed = 0
         self.denied: dict[Reason, int] = {}
 
+    def denies(self, reason: Reason) -> bool:
+        """Count a denial; return whether it allows all the same, because this gate only reports."""
+        self.denied[reason] = self.denied.get(reason, 0) + 1
+        return self.reports
+
 
 class AgentView:
     """The gate as one agent passes it: made by ``Gatekeeper.agent``, and what a Gatekeeper is for its own agent.
@@ -127,13 +132,16 @@ class AgentView:
         identity: the User-Agent and the product tokens that it judges for.
     """
 
-    __slots__ = ("_agent", "_entries", "_monotonic", "_shared", "identity")
+    __slots__ = ("_agent", "_entries", "_monotonic", "_policies", "_publisher", "_shared", "identity")
 
     def __init__(self, shared: _Shared, identity: Identity) -> None:
         self.identity = identity
         self._shared = shared
         self._agent = identity.agent
+        # Held here as well, because the hot path would pay for each step on the way to them.
         self._entries = shared.cache.entries
+        self._policies = shared.policies
+        self._publisher = shared.publisher
         self._monotonic = shared.clock.monotonic
 
     def peek(self, url: str) -> Verdict | None:
@@ -147,33 +155,22 @@ class AgentView:
             if entry is not None and (rules := entry.rules.get(self._agent)) is not None:
                 now_mono = self._monotonic()
                 target = url[place:]
-                shared = self._shared
                 if (
                     now_mono < entry.refresh_mono
                     and is_plain(target) is not None
                     and "/." not in target
-                    and not shared.policies
+                    and not self._policies
                 ):
                     entry.used = True
                     match = rules.decide(target)
-                    if match.allowed:
-                        shared.allowed += 1
-                        allowed = True
+                    allowed = match.allowed
+                    if allowed:
+                        self._shared.allowed += 1
                     else:
-                        shared.denied[match.reason] = shared.denied.get(match.reason, 0) + 1
-                        allowed = shared.reports
-                    verdict = Verdict(
-                        url,
-                        self._agent,
-                        allowed,
-                        match.reason,
-                        match.rule,
-                        entry.source,
-                        now_mono - entry.confirmed_mono,
-                        entry.not_before,
-                    )
-                    if shared.publisher.subscribers:
-                        shared.publisher.publish(Decided(verdict))
+                        allowed = self._shared.denies(match.reason)
+                    verdict = Verdict(url, self._agent, allowed, match, entry.source, now_mono - entry.confirmed_mono)
+                    if self._publisher.subscribers:
+                        self._publisher.publish(Decided(verdict))
                     return verdict
         return self._peek_slowly(url)
 
@@ -238,48 +235,42 @@ class AgentView:
         try:
             return self.peek(url)
         except InvalidURL as error:
-            return self._verdict(url, Reason.INVALID_URL, note=error.problem)
+            return self._verdict(url, WITHOUT_RULE[Reason.INVALID_URL], note=error.problem)
 
     def _peek_slowly(self, url: str) -> Verdict | None:
         origin, target = split(url)
-        shared = self._shared
-        if shared.policies and (policy := shared.policies.get(origin.pacing_host)) is not None:
-            if policy.deny:
-                return self._verdict(url, Reason.POLICY_DENY, note=policy.reason)
-            if policy.exempt:
-                return self._verdict(url, Reason.POLICY_EXEMPT, note=policy.reason)
-        entry = shared.cache.valid(str(origin))
+        policy = self._policies.get(origin.pacing_host)
+        if policy is not None and (policy.deny or policy.exempt):
+            reason = Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT
+            return self._verdict(url, WITHOUT_RULE[reason], note=policy.reason)
+        cache = self._shared.cache
+        entry = cache.valid(str(origin))
         if entry is not None and entry.answers(self._agent):
             return self._judge(url, entry, target)
-        if shared.cache.normalise(target) == ROBOTS_TXT:
-            return self._verdict(url, Reason.ROBOTS_TXT)
+        if cache.normalise(target) == ROBOTS_TXT:
+            return self._verdict(url, WITHOUT_RULE[Reason.ROBOTS_TXT])
         return None
 
     def _judge(self, url: str, entry: Entry, target: str) -> Verdict:
         normal = self._shared.cache.normalise(target)
         if entry.source.result is AccessResult.SUCCESSFUL:
             match = entry.rules[self._agent].decide(normal)
-            return self._verdict(url, match.reason, entry, match.rule)
-        reason = Reason.ROBOTS_TXT if normal == ROBOTS_TXT else _REASON_OF[entry.source.result]
-        return self._verdict(url, reason, entry)
+        elif normal == ROBOTS_TXT:
+            match = WITHOUT_RULE[Reason.ROBOTS_TXT]
+        else:
+            match = _WHOLE_SITE[entry.source.result]
+        return self._verdict(url, match, entry)
 
-    def _verdict(
-        self, url: str, reason: Reason, entry: Entry | None = None, rule: Rule | None = None, note: str = ""
-    ) -> Verdict:
+    def _verdict(self, url: str, match: Match, entry: Entry | None = None, note: str = "") -> Verdict:
         """Make, count and tell a verdict."""
         shared = self._shared
-        allowed = reason in ALLOWING
-        if allowed:
+        if match.allowed:
             shared.allowed += 1
-        else:
-            shared.denied[reason] = shared.denied.get(reason, 0) + 1
-        verdict = Verdict(url, self._agent, allowed or shared.reports, reason, rule, note=note)
-        if entry is not None:
-            verdict.source = entry.source
-            verdict.age_s = self._monotonic() - entry.confirmed_mono
-            verdict.not_before = entry.not_before
-        if shared.publisher.subscribers:
-            shared.publisher.publish(Decided(verdict))
+        allowed = match.allowed or shared.denies(match.reason)
+        source, age_s = (None, 0.0) if entry is None else (entry.source, self._monotonic() - entry.confirmed_mono)
+        verdict = Verdict(url, self._agent, allowed, match, source, age_s, note)
+        if self._publisher.subscribers:
+            self._publisher.publish(Decided(verdict))
         return verdict
 
 

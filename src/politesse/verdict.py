@@ -89,12 +89,12 @@ class Rule:
 
 
 class Match:
-    """Whether a file allows a target, and the rule that decided; true only for allowed.
+    """Whether a target is allowed, and what decided; true only for allowed.
 
     Attributes:
         allowed: the answer.
-        rule: the most specific match, or None where no rule matches.
-        reason: ALLOW_RULE, DISALLOW_RULE, NO_RULE or ROBOTS_TXT.
+        rule: the most specific match, or None where no rule decided.
+        reason: why; of a file ALLOW_RULE, DISALLOW_RULE, NO_RULE or ROBOTS_TXT.
     """
 
     __slots__ = ("allowed", "reason", "rule")
@@ -111,11 +111,8 @@ class Match:
         return f"Match(allowed={self.allowed}, rule={self.rule!r})"
 
 
-NO_MATCH: Final = Match(Reason.NO_RULE)
-"""No rule matches: allowed."""
-
-ROBOTS_TXT_MATCH: Final = Match(Reason.ROBOTS_TXT)
-"""The target is robots.txt: allowed, whatever the rules say."""
+WITHOUT_RULE: Final = {reason: Match(reason) for reason in Reason}
+"""The matches that no rule decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +128,8 @@ class Source:
         fresh_until_wall: Unix time until which it holds without being asked for again.
         fault: what went wrong, as a phrase; empty where nothing did. On a SUCCESSFUL source: why an older copy
             still serves.
+        not_before: Unix time before which the host asked for no request, or before which robots.txt will not be
+            asked for again; None where neither is known.
     """
 
     robots_url: str
@@ -140,6 +139,7 @@ class Source:
     fetched_wall: float
     fresh_until_wall: float
     fault: str = ""
+    not_before: float | None = None
 
 
 class Verdict:
@@ -149,38 +149,47 @@ class Verdict:
         url: the URL that was asked about, as given.
         agent: the product tokens that the groups were chosen by.
         allowed: the answer. With ``mode="report"`` always true: ``reason`` and ``rule`` tell what would hold.
-        reason: why.
-        rule: the line of the file that decided, or None.
+        match: reason and rule.
         source: the copy of robots.txt that was read; None where none was needed.
         age_s: seconds since that copy was got or confirmed, at the moment of the decision.
-        not_before: Unix time before which the host asked for no request, or before which robots.txt will not be
-            asked for again; None where neither is known.
         note: the words of the host policy that decided, or what is wrong with the URL; else empty.
     """
 
-    __slots__ = ("age_s", "agent", "allowed", "not_before", "note", "reason", "rule", "source", "url")
+    # Plain slots, and the parts shared rather than copied: one is made for each question.
+    __slots__ = ("age_s", "agent", "allowed", "match", "note", "source", "url")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, made on the hot path: a frozen dataclass costs thrice
+    def __init__(
         self,
         url: str,
         agent: str,
-        allowed: bool,  # noqa: FBT001
-        reason: Reason,
-        rule: Rule | None = None,
+        allowed: bool,  # noqa: FBT001 - it is the answer
+        match: Match,
         source: Source | None = None,
         age_s: float = 0.0,
-        not_before: float | None = None,
         note: str = "",
     ) -> None:
         self.url = url
         self.agent = agent
         self.allowed = allowed
-        self.reason = reason
-        self.rule = rule
+        self.match = match
         self.source = source
         self.age_s = age_s
-        self.not_before = not_before
         self.note = note
+
+    @property
+    def reason(self) -> Reason:
+        """Why."""
+        return self.match.reason
+
+    @property
+    def rule(self) -> Rule | None:
+        """The line of the file that decided, or None."""
+        return self.match.rule
+
+    @property
+    def not_before(self) -> float | None:
+        """Until when to wait, as the source says; see there."""
+        return None if self.source is None else self.source.not_before
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -194,7 +203,7 @@ class Verdict:
     @property
     def denied_by_reason(self) -> bool:
         """Whether the reason denies; differs from ``not allowed`` only in report mode."""
-        return self.reason not in ALLOWING
+        return not self.match.allowed
 
     def explain(self) -> str:
         """Tell in a few lines the answer, the rule, the copy it stands in, its age and what comes next."""

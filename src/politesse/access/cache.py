@@ -147,7 +147,6 @@ class Entry:
     Attributes:
         origin: whose.
         source: the copy, or the lack of one, that it comes from.
-        not_before: see Standing.
         trouble: what the next attempt goes on from.
         confirmed_mono: when the source was got or last confirmed.
         refresh_mono: from when on a question has it asked for again; not after the deadline.
@@ -159,7 +158,6 @@ class Entry:
     __slots__ = (
         "confirmed_mono",
         "deadline_mono",
-        "not_before",
         "origin",
         "refresh_mono",
         "rules",
@@ -173,7 +171,6 @@ class Entry:
     ) -> None:
         self.origin = origin
         self.source = held.source
-        self.not_before = held.not_before
         self.trouble = trouble
         self.rules = rules
         self.used = True

@@ -121,6 +121,8 @@ class AiohttpFetcher:
         """Ask once, redirects included; never raises but for cancellation."""
         guard = AddressGuard(self._resolver, blind=self._unguarded, lenient=self._options.private_addresses == "allow")
         hops = _Hops(request)
+        if self._session is not None and self._session.connector is None:
+            return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
         try:
             async with asyncio.timeout(self._options.total_timeout_s), self._client(guard) as client:
                 while (answer := await self._hop(client, guard, hops)) is None:
@@ -234,6 +236,8 @@ def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         headers.setdefault(name.lower(), value)
+    if "cache-control" in headers:
+        headers["cache-control"] = ", ".join(response.headers.getall("Cache-Control"))  # RFC 9110 5.3
     return headers
 
 

@@ -156,13 +156,11 @@ class Standing:
         source: whose ``result`` says how to answer.
         until_wall: when it ends.
         refresh_wall: from when on to ask again, while it still stands.
-        not_before: until when the server asked for patience, or until when it will not be asked.
     """
 
     source: Source
     until_wall: float
     refresh_wall: float
-    not_before: float | None = None
 
 
 def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
@@ -242,8 +240,9 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fetched_wall=copy.confirmed_wall,
             fresh_until_wall=copy.fresh_until_wall,
             fault=copy.fault if trouble is None else trouble.fault,
+            not_before=not_before,
         )
-        return Standing(source, serves_until, refresh_wall, not_before)
+        return Standing(source, serves_until, refresh_wall)
     if trouble is not None and now_wall < trouble.retry_wall:
         result = trouble.result
         if (
@@ -260,8 +259,9 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fetched_wall=trouble.last_wall,
             fresh_until_wall=trouble.retry_wall,
             fault=trouble.fault,
+            not_before=trouble.retry_wall,
         )
-        return Standing(source, trouble.retry_wall, trouble.retry_wall, trouble.retry_wall)
+        return Standing(source, trouble.retry_wall, trouble.retry_wall)
     return None
 
 

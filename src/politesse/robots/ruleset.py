@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from politesse.origin import split
 from politesse.robots.lexer import Quirk
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url
-from politesse.verdict import NO_MATCH, ROBOTS_TXT_MATCH, Match, Rule
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROBOTS_TXT: Final = "/robots.txt"
 
+_ROBOTS_TXT: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
+_NO_RULE: Final = WITHOUT_RULE[Reason.NO_RULE]
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 _BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
 
@@ -132,8 +134,8 @@ class RuleSet:
         if self._rooted_heads and target.startswith(self._rooted_heads):
             best = _longer(self._rooted, target, best)
         if target == ROBOTS_TXT:
-            return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: implicitly allowed
-        return NO_MATCH if best is None else best.match
+            return _ROBOTS_TXT  # RFC 9309 2.2.2: implicitly allowed
+        return _NO_RULE if best is None else best.match
 
     def _compile(self, rules: dict[str, Rule]) -> None:
         wildcards: list[tuple[Wildcard, Rule]] = []
