@@ -5,8 +5,11 @@ Three kinds of rule, by what it costs to find the longest that matches:
 * literal prefixes stand sorted, each linked to the next shorter one that encloses it. The longest that a target
   starts with is the last one that sorts at or before the target, or one of those that enclose it;
 * literals that end in ``$`` stand in a dict;
-* wildcards stand by length, longest first, in two lists: those with a telling head, all of which one
-  ``startswith`` rejects, and those that begin with ``*`` or ``/*``, each of which one ``in`` rejects.
+* wildcards stand by length, longest first, in two lists: those rooted in a head of more than ``/``, and those that
+  float behind ``*`` or ``/*``, each of which one ``in`` rejects.
+
+The first octets of a target, as many as the shortest prefix or head has, tell whether any of these can begin it: one
+look-up in a set rejects most targets that no rule means.
 
 A target costs at most the octets of all patterns times its own.
 """
@@ -75,15 +78,18 @@ class RuleSet:
 
     __slots__ = (
         "__weakref__",
+        "_count",
         "_dialect",
         "_enclosing",
         "_exact",
         "_floating",
         "_normalise",
+        "_opening_length",
+        "_openings",
         "_prefix_rules",
         "_prefixes",
+        "_root",
         "_rooted",
-        "_rooted_heads",
         "comments",
         "crawl_delay",
         "request_rates",
@@ -118,21 +124,22 @@ class RuleSet:
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
-        best = None
-        prefixes = self._prefixes
-        place = bisect_right(prefixes, target)
-        while place:
-            place -= 1
-            if target.startswith(prefixes[place]):
-                best = self._prefix_rules[place]
-                break
-            place = self._enclosing[place]
-        if self._exact and target in self._exact:
-            best = self._exact[target]  # one octet longer than any prefix of the target
+        best = self._root
+        if target[: self._opening_length] in self._openings:
+            prefixes = self._prefixes
+            place = bisect_right(prefixes, target)
+            while place:
+                place -= 1
+                if target.startswith(prefixes[place]):
+                    best = self._prefix_rules[place]
+                    break
+                place = self._enclosing[place]
+            if self._rooted:
+                best = _longer(self._rooted, target, best)
+        if self._exact and (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
+            best = exact
         if self._floating:
             best = _longer(self._floating, target, best)
-        if self._rooted_heads and target.startswith(self._rooted_heads):
-            best = _longer(self._rooted, target, best)
         if target == ROBOTS_TXT:
             return _ROBOTS_TXT  # RFC 9309 2.2.2: implicitly allowed
         return _NO_RULE if best is None else best.match
@@ -148,21 +155,24 @@ class RuleSet:
                 self._exact[pattern[:-1]] = rule
             else:
                 literals[pattern] = rule
+        # Every target starts with "/", and nothing is shorter but the pattern that was all stars.
+        everything = literals.pop("", None)
+        self._root = literals.pop("/", everything)
         self._prefixes = sorted(literals)
         self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
         self._enclosing = _enclosing(self._prefixes)
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
-        telling = [one for one in wildcards if len(one[0].head) > 1]
-        self._rooted = tuple((wildcard.needle, wildcard, rule) for wildcard, rule in telling)
-        self._rooted_heads = tuple({wildcard.head for wildcard, _ in telling})
-        self._floating = tuple(
-            (wildcard.needle, wildcard, rule) for wildcard, rule in wildcards if len(wildcard.head) <= 1
-        )
+        self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
+        self._floating = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) <= 1)
+        starts = [*literals, *(wildcard.head for _, wildcard, _ in self._rooted)]
+        self._opening_length = min(map(len, starts), default=0)
+        self._openings = frozenset(start[: self._opening_length] for start in starts)
+        self._count = len(rules)
         self.weight_bytes = sum(_BYTES_PER_RULE + 2 * len(pattern) for pattern in rules)
 
     def __len__(self) -> int:
-        return len(self._prefixes) + len(self._exact) + len(self._floating) + len(self._rooted)
+        return self._count
 
     def __repr__(self) -> str:
         return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
