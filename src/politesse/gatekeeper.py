@@ -192,6 +192,8 @@ class AgentView:
         What is no URL gets a verdict with the reason INVALID_URL, so that it costs the others nothing. Raises
         ClosedError.
         """
+        if isinstance(urls, str):
+            raise TypeError(f"check_batch({urls!r:.100}): give an iterable of URLs, or use check for one")
         asked = list(urls)
         verdicts: dict[int, Verdict] = {}
         unknown: dict[Origin, list[int]] = {}
@@ -226,6 +228,8 @@ class AgentView:
         What is no URL comes with the reason INVALID_URL. If the source raises, the items that it gave before are
         yielded first. Raises ClosedError, ConfigurationError.
         """
+        if isinstance(source, str):
+            raise TypeError(f"filter({source!r:.100}): give an iterable of URLs or items, or use check for one")
         if max_pending < 1:
             raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
         return sift(self, source, key, max_pending)

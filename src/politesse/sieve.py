@@ -92,7 +92,7 @@ class _Source(Generic[Item]):
     def pull(self) -> list[Item]:
         """Return the next item, or none where it is not there yet or there is no more."""
         try:
-            return self._pull()
+            return [] if self.exhausted else self._pull()
         except (StopIteration, StopAsyncIteration):
             self.exhausted = True
         except Exception as error:  # noqa: BLE001 - raised again when all that came before has been yielded
@@ -132,26 +132,27 @@ async def sift(
     sieve: _Sieve[Item] = _Sieve(gate)
     items = _Source(source, sieve)
     url_of = key or cast("Callable[[Item], str]", _itself)
-    pulled = 0
+    count = 0
     try:
         while not items.exhausted or sieve.pending:
             while sieve.answered:
                 sieve.pending -= 1
                 yield sieve.answered.popleft()
-            for item in items.pull() if sieve.pending < max_pending and not items.exhausted else ():
-                url = url_of(item)
-                verdict = gate.peek_or_invalid(url)
-                if verdict is not None:
-                    yield item, verdict
-                else:
-                    sieve.add(item, url)
-                pulled += 1
-                if pulled % _BREATHE_EVERY == 0 or verdict is None:
-                    await asyncio.sleep(0)  # a source that never waits must not starve the loop
-                break
-            else:
-                if not sieve.answered and (sieve.pending or not items.exhausted):
+            pulled = items.pull() if sieve.pending < max_pending else []
+            if not pulled:
+                if sieve.pending or not items.exhausted:
                     await sieve.change()
+                continue
+            item = pulled[0]
+            url = url_of(item)
+            verdict = gate.peek_or_invalid(url)
+            if verdict is not None:
+                yield item, verdict
+            else:
+                sieve.add(item, url)
+            count += 1
+            if count % _BREATHE_EVERY == 0:
+                await asyncio.sleep(0)  # a source that never waits must not starve the loop
         if items.failure is not None:
             raise items.failure
     finally:

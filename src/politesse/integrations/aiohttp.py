@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import aiohttp
+from aiohttp import hdrs
+from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import Disallowed
 
@@ -33,6 +35,9 @@ class RobotsMiddleware:
     The wait for a robots.txt that is not known yet counts against the request's own timeout. robots.txt itself is asked
     for by a session of the gate's own, so the middleware never meets its own requests.
 
+    A request that would go out under aiohttp's own User-Agent gets the gate's: the name that the rules were chosen by
+    is the name that the server has to see (RFC 9309 2.2.1). One that the session or the caller set is left alone.
+
     Args:
         gate: a Gatekeeper or one of its views.
 
@@ -49,6 +54,8 @@ class RobotsMiddleware:
         verdict = await self._gate.check(str(request.url))
         if not verdict:
             raise ClientDisallowed(verdict)
+        if request.headers.get(hdrs.USER_AGENT) == SERVER_SOFTWARE:
+            request.headers[hdrs.USER_AGENT] = self._gate.identity.user_agent
         return await handler(request)
 
     def __repr__(self) -> str:

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from politesse import Disallowed, Gatekeeper, Reason
+from politesse.integrations.aiohttp import ClientDisallowed, RobotsMiddleware
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+@dataclass
+class Site:
+    """A server on loopback that writes down what it is asked."""
+
+    robots: str = "User-agent: *\nDisallow: /private\n"
+    status: int = 200
+    redirects: dict[str, str] = field(default_factory=dict)
+    base: str = ""
+    requests: list[web.Request] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.path_qs for request in self.requests]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        if request.path == "/robots.txt":
+            return web.Response(status=self.status, text=self.robots)
+        if request.path in self.redirects:
+            raise web.HTTPFound(self.redirects[request.path])
+        response = web.Response(text=f"page {request.path}")
+        response.set_cookie("seen", "yes")
+        return response
+
+
+async def serving(site: Site) -> AsyncIterator[Site]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", site.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    await listener.start()
+    site.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield site
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA) as gate:
+        yield gate
+
+
+@pytest.fixture
+async def session(gate: Gatekeeper) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session:
+        yield session
+
+
+async def test_robots_txt_is_asked_for_before_the_page(site: Site, session: aiohttp.ClientSession) -> None:
+    async with session.get(f"{site.base}/page") as response:
+        assert await response.text() == "page /page"
+    assert site.paths == ["/robots.txt", "/page"]
+
+
+async def test_disallowed_page_is_not_requested(site: Site, session: aiohttp.ClientSession) -> None:
+    with pytest.raises(ClientDisallowed) as caught:
+        await session.get(f"{site.base}/private/x")
+    assert isinstance(caught.value, Disallowed)
+    assert isinstance(caught.value, aiohttp.ClientError)
+    assert caught.value.verdict.reason is Reason.DISALLOW_RULE
+    assert "line 2" in str(caught.value)
+    assert site.paths == ["/robots.txt"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+async def test_every_method_is_asked_about(site: Site, session: aiohttp.ClientSession, method: str) -> None:
+    with pytest.raises(ClientDisallowed):
+        await session.request(method, f"{site.base}/private/x")
+    async with session.request(method, f"{site.base}/open") as response:
+        assert response.status == 200
+    assert site.paths == ["/robots.txt", "/open"]
+
+
+async def test_redirect_to_a_disallowed_page_is_not_followed(site: Site, session: aiohttp.ClientSession) -> None:
+    site.redirects["/moved"] = "/private/x"
+    with pytest.raises(ClientDisallowed):
+        await session.get(f"{site.base}/moved")
+    assert site.paths == ["/robots.txt", "/moved"]
+
+
+async def test_redirect_to_another_origin_is_judged_by_its_own_rules(
+    site: Site, other: Site, session: aiohttp.ClientSession
+) -> None:
+    other.robots = "User-agent: *\nDisallow: /shop"
+    site.redirects |= {"/a": f"{other.base}/shop", "/b": f"{other.base}/private"}
+    with pytest.raises(ClientDisallowed):
+        await session.get(f"{site.base}/a")
+    async with session.get(f"{site.base}/b") as response:
+        assert response.status == 200
+    assert site.paths == ["/robots.txt", "/a", "/b"]
+    assert other.paths == ["/robots.txt", "/private"]
+
+
+async def test_unreachable_robots_txt_closes_the_site(site: Site, session: aiohttp.ClientSession) -> None:
+    site.status = 503
+    with pytest.raises(ClientDisallowed) as caught:
+        await session.get(f"{site.base}/page")
+    assert caught.value.verdict.reason is Reason.UNREACHABLE
+    assert site.paths == ["/robots.txt"]
+
+
+async def test_default_user_agent_is_replaced_by_the_name_that_the_rules_were_chosen_by(
+    site: Site, session: aiohttp.ClientSession
+) -> None:
+    await session.get(f"{site.base}/page")
+    assert [request.headers["User-Agent"] for request in site.requests] == [UA, UA]
+
+
+async def test_user_agent_of_the_caller_is_left_alone(site: Site, session: aiohttp.ClientSession) -> None:
+    await session.get(f"{site.base}/page", headers={"User-Agent": "ExampleBot-Special/2"})
+    assert [request.headers["User-Agent"] for request in site.requests] == [UA, "ExampleBot-Special/2"]
+
+
+async def test_nothing_of_the_session_reaches_robots_txt(site: Site) -> None:
+    async with aiohttp.ClientSession(
+        headers={"X-Secret": "1", "Authorization": "Bearer 1"}, cookies={"login": "1"}
+    ) as plain:
+        async with Gatekeeper(UA, session=plain) as gate:
+            middlewares = (RobotsMiddleware(gate),)
+            async with plain.get(f"{site.base}/page", middlewares=middlewares) as response:
+                assert response.status == 200
+        assert not plain.closed
+        async with plain.get(f"{site.base}/again") as response:
+            assert response.status == 200
+    robots = site.requests[0]
+    assert robots.path == "/robots.txt"
+    assert not {"X-Secret", "Authorization", "Cookie"} & set(robots.headers)
+    assert site.requests[1].headers["X-Secret"] == "1"
+
+
+async def test_report_mode_lets_everything_through(site: Site) -> None:
+    async with (
+        Gatekeeper(UA, mode="report") as gate,
+        aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
+        session.get(f"{site.base}/private/x") as response,
+    ):
+        assert response.status == 200
+        assert gate.statistics().denied == {Reason.DISALLOW_RULE: 1}
+
+
+async def test_view_of_another_agent_judges_by_its_own_groups(site: Site, gate: Gatekeeper) -> None:
+    site.robots = "User-agent: ExampleBot-Image\nDisallow: /images\n"
+    images = gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0")
+    async with aiohttp.ClientSession(middlewares=(RobotsMiddleware(images),)) as session:
+        with pytest.raises(ClientDisallowed):
+            await session.get(f"{site.base}/images/1")
+        await session.get(f"{site.base}/page")
+    assert site.requests[-1].headers["User-Agent"] == "ExampleBot-Image/1.0"
+
+
+async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(
+    site: Site, session: aiohttp.ClientSession
+) -> None:
+    for spelling in ("/%70rivate", "/open/../private", "/open/%2e%2e/private", "/./private#top", "/pri%76ate?x"):
+        with pytest.raises(ClientDisallowed):
+            await session.get(f"{site.base}{spelling}")
+    assert site.paths == ["/robots.txt"]

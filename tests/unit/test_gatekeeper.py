@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import (
+    ClosedError,
+    ConfigurationError,
+    Decided,
+    Event,
+    Gatekeeper,
+    HostPolicy,
+    InvalidURL,
+    Reason,
+    RobotsFetched,
+    Verdict,
+)
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+FILE = """\
+User-agent: *
+Disallow: /
+
+User-agent: ExampleBot
+Disallow: /private
+Allow: /private/open
+Disallow: /*.pdf$
+
+User-agent: ExampleBot-Image
+Disallow: /images
+"""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def fetcher() -> ScriptedFetcher:
+    return ScriptedFetcher({SITE: FILE})
+
+
+@pytest.fixture
+async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        yield gate
+
+
+async def test_verdict_names_the_deciding_line_and_its_source(gate: Gatekeeper, clock: ManualClock) -> None:
+    verdict = await gate.check(f"{SITE}/private/x")
+    assert not verdict
+    assert verdict.allowed is False
+    assert verdict.reason is Reason.DISALLOW_RULE
+    assert verdict.rule is not None
+    assert (verdict.rule.line, str(verdict.rule)) == (5, "Disallow: /private")
+    assert verdict.source is not None
+    assert (verdict.source.status, verdict.source.final_url) == (200, f"{SITE}/robots.txt")
+    assert verdict.source.fresh_until_wall == clock.wall() + 86_400
+    assert verdict.not_before is None
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/", Reason.NO_RULE),
+        ("/private", Reason.DISALLOW_RULE),
+        ("/private/open/x", Reason.ALLOW_RULE),
+        ("/a.pdf", Reason.DISALLOW_RULE),
+        ("/a.pdf?download", Reason.NO_RULE),
+        ("/%70rivate", Reason.DISALLOW_RULE),
+        ("/open/../private", Reason.DISALLOW_RULE),
+        ("/open/%2e%2e/private", Reason.DISALLOW_RULE),
+        ("/priv#ate", Reason.NO_RULE),
+        ("/private#x", Reason.DISALLOW_RULE),
+        ("", Reason.NO_RULE),
+        ("?x", Reason.NO_RULE),
+        ("/robots.txt", Reason.ROBOTS_TXT),
+        ("/robots.txt?x", Reason.NO_RULE),
+    ],
+)
+async def test_peek_and_check_say_the_same(gate: Gatekeeper, path: str, reason: Reason) -> None:
+    first = await gate.check(SITE + path)
+    again = gate.peek(SITE + path)
+    assert again is not None
+    assert first.reason is again.reason is reason
+    assert first.allowed is again.allowed
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "HTTPS://example.com",
+        "https://EXAMPLE.com",
+        "https://example.com:443",
+        "https://user:pw@example.com",
+        "https://example.com:",
+    ],
+)
+async def test_other_spellings_of_an_origin_share_its_copy(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, spelling: str
+) -> None:
+    await gate.check(f"{SITE}/")
+    verdict = gate.peek(f"{spelling}/private")
+    assert verdict is not None
+    assert verdict.reason is Reason.DISALLOW_RULE
+    assert fetcher.count(SITE) == 1
+
+
+@pytest.mark.parametrize(
+    "other", ["http://example.com", "https://www.example.com", "https://example.com:444", "https://example.com."]
+)
+async def test_rules_never_leak_to_another_origin(gate: Gatekeeper, fetcher: ScriptedFetcher, other: str) -> None:
+    await gate.check(f"{SITE}/")
+    assert gate.peek(f"{other}/private") is None
+    verdict = await gate.check(f"{other}/private")
+    assert verdict.reason is Reason.UNAVAILABLE
+    assert fetcher.count(other) == 1
+
+
+async def test_peek_of_an_unknown_origin_is_none_and_asks_nobody(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    assert gate.peek(f"{SITE}/x") is None
+    await asyncio.sleep(0)
+    assert fetcher.requests == []
+
+
+async def test_robots_txt_itself_is_known_without_asking(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    verdict = await gate.check(f"{SITE}/robots.txt")
+    assert verdict.reason is Reason.ROBOTS_TXT
+    assert fetcher.requests == []
+
+
+@pytest.mark.parametrize("answer", [503, 200, FetchFault(FaultKind.DNS, "no such host", SITE)])
+async def test_robots_txt_itself_is_allowed_whatever_came_of_it(answer: int | FetchFault, clock: ManualClock) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: answer}), clock=clock) as gate:
+        await gate.check(f"{SITE}/")
+        assert (await gate.check(f"{SITE}/robots.txt")).allowed
+
+
+@pytest.mark.parametrize(
+    "url", ["", "/x", "example.com/x", "ftp://example.com/", "https://", "https://h:99999/", "x\0y"]
+)
+async def test_what_is_no_url_raises(gate: Gatekeeper, url: str) -> None:
+    with pytest.raises(InvalidURL):
+        gate.peek(url)
+    with pytest.raises(InvalidURL):
+        await gate.check(url)
+
+
+async def test_control_character_in_a_known_origin_raises_too(gate: Gatekeeper) -> None:
+    await gate.check(f"{SITE}/")
+    with pytest.raises(InvalidURL, match="control character"):
+        gate.peek(f"{SITE}/pri\nvate")
+
+
+@pytest.mark.clause("RFC 9309 2.3.1.4")
+async def test_unreachable_denies_with_the_fault_and_when_to_ask_again(clock: ManualClock) -> None:
+    fault = FetchFault(FaultKind.CONNECT, "refused", f"{SITE}/robots.txt")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: fault}), clock=clock) as gate:
+        verdict = await gate.check(f"{SITE}/x")
+    assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+    assert verdict.not_before is not None
+    assert 60 <= verdict.not_before - clock.wall() <= 66
+    assert "refused" in verdict.explain()
+
+
+async def test_429_defers_until_retry_after_and_then_asks_first(clock: ManualClock) -> None:
+    busy = FetchResponse(429, f"{SITE}/robots.txt", {"retry-after": "120"})
+    fetcher = ScriptedFetcher({SITE: [busy, "User-agent: *\nDisallow: /x"]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        verdict = await gate.check(f"{SITE}/y")
+        assert (verdict.allowed, verdict.reason) == (False, Reason.TOO_MANY_REQUESTS)
+        assert verdict.not_before == clock.wall() + 120
+        clock.advance(119)
+        assert not await gate.check(f"{SITE}/y")
+        assert fetcher.count(SITE) == 1
+        clock.advance(2)
+        assert gate.peek(f"{SITE}/y") is None
+        assert await gate.check(f"{SITE}/y")
+        assert fetcher.count(SITE) == 2
+
+
+async def test_age_is_that_of_the_copy_at_the_decision(gate: Gatekeeper, clock: ManualClock) -> None:
+    assert (await gate.check(f"{SITE}/")).age_s == 0
+    clock.advance(500)
+    verdict = gate.peek(f"{SITE}/")
+    assert verdict is not None
+    assert verdict.age_s == 500
+    assert "500 s old" in verdict.explain()
+
+
+async def test_near_its_end_a_copy_is_asked_for_again_behind_the_answer(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    await gate.check(f"{SITE}/")
+    fetcher.answers[SITE] = "User-agent: *\nDisallow: /"
+    clock.advance(0.95 * 86_400)
+    old = gate.peek(f"{SITE}/x")
+    assert old is not None
+    assert old.allowed
+    while fetcher.count(SITE) < 2 or gate.statistics().in_flight:
+        await asyncio.sleep(0)
+    new = gate.peek(f"{SITE}/x")
+    assert new is not None
+    assert not new.allowed
+
+
+async def test_views_share_the_copy_and_judge_by_their_own_groups(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
+    other = gate.agent(tokens="ExampleBot-Video", user_agent="ExampleBot-Video/1.0")
+    assert not await images.check(f"{SITE}/images/x")
+    assert await images.check(f"{SITE}/private")
+    assert await gate.check(f"{SITE}/images/x")
+    assert not await other.check(f"{SITE}/anything")
+    assert fetcher.count(SITE) == 1
+    assert (await images.check(f"{SITE}/images/x")).agent == "examplebot-image,examplebot"
+
+
+async def test_view_with_tokens_that_no_file_could_name_is_refused(gate: Gatekeeper) -> None:
+    with pytest.raises(ConfigurationError):
+        gate.agent(tokens=["Example Bot"])
+
+
+async def test_denied_host_is_not_even_asked_for_robots_txt(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    gate.set_policy("Example.com", HostPolicy(deny=True, reason="asked us to stay away"))
+    for url in (f"{SITE}/open", "http://example.com:8080/x", "https://example.com./x"):
+        verdict = await gate.check(url)
+        assert verdict.reason is Reason.POLICY_DENY
+        assert "asked us to stay away" in str(verdict)
+    assert fetcher.requests == []
+
+
+async def test_exempt_host_is_allowed_and_says_why(gate: Gatekeeper) -> None:
+    await gate.check(f"{SITE}/private")
+    gate.set_policy("example.com", HostPolicy(exempt=True, reason="our own server"))
+    verdict = await gate.check(f"{SITE}/private")
+    assert (verdict.allowed, verdict.reason) == (True, Reason.POLICY_EXEMPT)
+    assert "our own server" in verdict.explain()
+    gate.set_policy("example.com", None)
+    assert not await gate.check(f"{SITE}/private")
+
+
+async def test_policy_of_one_host_leaves_others_alone(gate: Gatekeeper) -> None:
+    gate.set_policy("partner.example", HostPolicy(deny=True))
+    assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
+    assert (await gate.check(f"{SITE}/x")).reason is Reason.NO_RULE
+
+
+@pytest.mark.parametrize("host", ["", "https://example.com", "example.com/path", "example.com?x", "a b"])
+async def test_policy_for_what_is_no_host_is_refused(gate: Gatekeeper, host: str) -> None:
+    with pytest.raises(InvalidURL):
+        gate.set_policy(host, HostPolicy(deny=True))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"deny": True, "exempt": True, "reason": "x"}, {"exempt": True}, {"exempt": True, "reason": " "}]
+)
+def test_policy_that_cannot_be_meant_is_refused(wrong: dict[str, bool | str]) -> None:
+    with pytest.raises(ConfigurationError):
+        HostPolicy(**wrong)  # type: ignore[arg-type]
+
+
+async def test_forget_has_the_next_question_ask_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    await gate.check(f"{SITE}/")
+    await gate.forget(f"{SITE}/any/page")
+    assert gate.peek(f"{SITE}/") is None
+    await gate.check(f"{SITE}/")
+    assert fetcher.count(SITE) == 2
+    assert fetcher.requests[1].validators is None
+
+
+async def test_report_mode_allows_and_tells_what_it_would_have_denied(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: FILE, "https://down.example": 503})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
+        for url, reason in ((f"{SITE}/private", Reason.DISALLOW_RULE), ("https://down.example/", Reason.UNREACHABLE)):
+            for verdict in (await gate.check(url), gate.peek(url)):
+                assert verdict is not None
+                assert verdict.allowed
+                assert verdict.reason is reason
+                assert verdict.denied_by_reason
+                assert "only reports" in verdict.explain()
+        assert gate.statistics().denied == {Reason.DISALLOW_RULE: 2, Reason.UNREACHABLE: 2}
+
+
+async def test_batch_keeps_its_order_and_asks_each_origin_once(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    urls = [f"{SITE}/private", "https://b.example/", "no url", f"{SITE}/x", "https://b.example/2", f"{SITE}/private"]
+    verdicts = await gate.check_batch(urls)
+    assert [verdict.url for verdict in verdicts] == urls
+    assert [verdict.reason for verdict in verdicts] == [
+        Reason.DISALLOW_RULE,
+        Reason.UNAVAILABLE,
+        Reason.INVALID_URL,
+        Reason.NO_RULE,
+        Reason.UNAVAILABLE,
+        Reason.DISALLOW_RULE,
+    ]
+    assert not verdicts[2]
+    assert (fetcher.count(SITE), fetcher.count("https://b.example")) == (1, 1)
+
+
+async def test_batch_asks_its_origins_at_the_same_time(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher()
+    fetcher.gate.clear()
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        batch = asyncio.ensure_future(gate.check_batch(f"https://{n}.example/" for n in "abcdef"))
+        while len(fetcher.requests) < 6:
+            await asyncio.sleep(0)
+        fetcher.gate.set()
+        assert all(await batch)
+
+
+async def test_empty_batch_is_empty(gate: Gatekeeper) -> None:
+    assert await gate.check_batch([]) == []
+
+
+async def test_one_url_instead_of_many_is_refused(gate: Gatekeeper) -> None:
+    with pytest.raises(TypeError, match="iterable"):
+        await gate.check_batch(f"{SITE}/")
+    with pytest.raises(TypeError, match="iterable"):
+        gate.filter(f"{SITE}/")
+
+
+async def test_hundred_questions_about_an_unseen_origin_make_one_request(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    tasks = [asyncio.ensure_future(gate.check(f"{SITE}/{'private' if n % 2 else 'open'}/{n}")) for n in range(100)]
+    while not fetcher.requests:
+        await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[50].cancel()
+    await asyncio.sleep(0)
+    fetcher.gate.set()
+    verdicts = await asyncio.gather(*tasks, return_exceptions=True)
+    assert fetcher.count(SITE) == 1
+    for n, verdict in enumerate(verdicts):
+        if n in {0, 50}:
+            assert isinstance(verdict, asyncio.CancelledError)
+        else:
+            assert isinstance(verdict, Verdict)
+            assert verdict.allowed is (n % 2 == 0)
+
+
+async def test_events_tell_fetches_and_decisions(gate: Gatekeeper) -> None:
+    events: list[Event] = []
+    end = gate.subscribe(events.append)
+    await gate.check(f"{SITE}/private")
+    gate.peek(f"{SITE}/x")
+    assert [type(event) for event in events] == [RobotsFetched, Decided, Decided]
+    fetched, first, second = events
+    assert isinstance(fetched, RobotsFetched)
+    assert (str(fetched.origin), fetched.status, fetched.fault) == (SITE, 200, "")
+    assert isinstance(first, Decided)
+    assert isinstance(second, Decided)
+    assert (first.verdict.allowed, second.verdict.allowed) == (False, True)
+    end()
+    gate.peek(f"{SITE}/x")
+    assert len(events) == 3
+
+
+async def test_statistics_count_every_verdict_once(gate: Gatekeeper) -> None:
+    await gate.check(f"{SITE}/private")
+    await gate.check(f"{SITE}/x")
+    gate.peek(f"{SITE}/x")
+    await gate.agent(tokens="Other", user_agent="Other/1.0").check(f"{SITE}/x")
+    await gate.check_batch(["nothing"])
+    statistics = gate.statistics()
+    assert statistics.allowed == 2
+    assert statistics.denied == {Reason.DISALLOW_RULE: 2, Reason.INVALID_URL: 1}
+    assert statistics.decisions == 5
+    assert (statistics.fetches, statistics.in_flight, statistics.origins) == (1, 0, 1)
+    assert statistics.entries_bytes > 0
+
+
+async def test_closed_gate_answers_no_more(fetcher: ScriptedFetcher) -> None:
+    gate = Gatekeeper(UA, fetcher=fetcher)
+    await gate.check(f"{SITE}/")
+    await gate.aclose()
+    await gate.aclose()
+    assert gate.peek(f"{SITE}/") is None
+    with pytest.raises(ClosedError):
+        await gate.check(f"{SITE}/")
+    with pytest.raises(ClosedError):
+        await gate.check_batch([f"{SITE}/", "https://b.example/"])
+    assert fetcher.closed
+
+
+async def test_who_waits_when_the_gate_closes_is_told(fetcher: ScriptedFetcher) -> None:
+    fetcher.gate.clear()
+    gate = Gatekeeper(UA, fetcher=fetcher)
+    waiting = [asyncio.ensure_future(gate.check(f"{SITE}/{n}")) for n in range(3)]
+    while not fetcher.requests:
+        await asyncio.sleep(0)
+    await gate.aclose()
+    assert [type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)] == [ClosedError] * 3
+
+
+async def test_repr_tells_what_is_going_on(gate: Gatekeeper) -> None:
+    await gate.check(f"{SITE}/")
+    assert repr(gate) == "<Gatekeeper examplebot (enforce): 1 origins known, 0 being asked>"
+    assert repr(await gate.check(f"{SITE}/x")) == "<Verdict allowed: https://example.com/x (no rule matches)>"
+
+
+async def test_explanation_escapes_what_could_steer_a_terminal(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: *\nDisallow: /\u202e\u009b2J"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        told = (await gate.check(f"{SITE}/\u202e\u009b2J")).explain()
+    assert "Disallow: /\\\\u202e\\\\x9b2J" in told
+    assert told.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "watch"},
+        {"fetcher": ScriptedFetcher(), "session": object()},
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        Gatekeeper(UA, **wrong)  # type: ignore[arg-type]
+
+
+async def test_peek_outside_the_event_loop_answers_all_the_same(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
+    await gate.check(f"{SITE}/")
+    clock.advance(0.95 * 86_400)
+    verdict = await asyncio.to_thread(gate.peek, f"{SITE}/x")
+    assert verdict is not None
+    assert verdict.allowed
+    await gate.aclose()
