@@ -1,0 +1,104 @@
+"""README's code runs as written, but for the port of the site that it asks and the time of day."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from politesse import Gatekeeper, Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import CodeType
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+BLOCKS = re.findall(r"```(python|text)\n(.*?)```", README, re.DOTALL)
+PYTHON = [code for language, code in BLOCKS if language == "python"]
+OUTPUT = next(text for language, text in BLOCKS if language == "text")
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    async def robots(_: web.Request) -> web.Response:
+        return web.Response(text="User-agent: *\nDisallow: /private\n")
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<ul></ul>")
+
+    app = web.Application()
+    app.router.add_get("/robots.txt", robots)
+    app.router.add_get("/{path:.*}", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "localhost", 0).start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+async def run(code: str, port: int, names: dict[str, object]) -> str:
+    """Execute a block, with or without ``await`` at its top, and return what it printed."""
+    compiled: CodeType = compile(
+        code.replace(":8000", f":{port}"), "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        result = eval(compiled, names)  # noqa: S307 - our own README
+        if inspect.iscoroutine(result):
+            await result
+    return printed.getvalue().replace(f":{port}", ":8000")
+
+
+async def test_shortest_program_prints_what_readme_shows(port: int) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "error", "-c", PYTHON[0].replace(":8000", f":{port}"), stdout=asyncio.subprocess.PIPE
+    )
+    printed = (await process.communicate())[0].decode().replace(f":{port}", ":8000")
+    assert process.returncode == 0
+    moment = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+    assert moment.sub("T", printed) == moment.sub("T", OUTPUT)
+
+
+async def test_every_other_block_runs_as_written(port: int) -> None:
+    async with Gatekeeper(UA) as gate:
+        names: dict[str, object] = {"gate": gate}
+        outputs = [await run(code, port, names) for code in PYTHON[1:]]
+    verdict = names["verdict"]
+    assert isinstance(verdict, Verdict)
+    denied = "a Disallow rule is the most specific match: line 2, 'Disallow: /private'"
+    assert outputs == [
+        "",
+        "front no-rule\nmail invalid-url\n",  # the site is known from the block before
+        "",
+        f"disallowed: https://example.com/private ({denied})\n",
+    ]
+
+
+async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
+    async with Gatekeeper(UA) as gate:
+        verdict = await gate.check(f"http://localhost:{port}/private/page")
+        assert (verdict.allowed, bool(verdict), verdict.reason) == (False, False, Reason.DISALLOW_RULE)
+        assert verdict.rule is not None
+        assert (verdict.rule.line, str(verdict.rule), verdict.not_before) == (2, "Disallow: /private", None)
+        names: dict[str, object] = {}
+        code = next(code for code in PYTHON if "rules.crawl_delay" in code)
+        await run(code, port, names)
+        shown = dict(re.findall(r"^(rules\.\S.*?) +# (.*)$", code, re.MULTILINE))
+        assert {expression: repr(eval(expression, names)) for expression in shown} == shown  # noqa: S307 - our own README
+        assert len(shown) == 3
+
+
+def test_first_screen_has_the_two_commands() -> None:
+    first_screen = README.splitlines()[:25]
+    assert any("politesse demo" in line for line in first_screen)
+    assert any(line.endswith("pytest") for line in first_screen)
