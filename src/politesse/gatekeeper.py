@@ -1,14 +1,15 @@
 """The one question before each request: may I?
 
 ``peek`` is the hot path: the origin's key is the slice before the third slash, looked up in a dict whose keys were
-validated when they were put in; a plain target is matched as it is. Whatever is odd (another spelling of the origin,
-an escape, a dot segment, a host policy, an entry that ran out) takes the slow road, which splits, normalises, and has
+validated when they were put in; a plain target is matched as it is, any other normalised first. Whatever is odd
+(another spelling of the origin, a host policy, an entry that ran out) takes the slow road, which splits the URL and has
 robots.txt asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
@@ -24,7 +25,7 @@ from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.sieve import sift
 from politesse.stores.memory import MemoryStore
-from politesse.verdict import WITHOUT_RULE, AccessResult, Reason, Verdict
+from politesse.verdict import ALLOWING, WITHOUT_RULE, AccessResult, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -108,7 +109,7 @@ class Statistics:
 class _Shared:
     """What a gatekeeper and its views have in common."""
 
-    __slots__ = ("allowed", "cache", "clock", "denied", "policies", "publisher", "reports")
+    __slots__ = ("allowed", "cache", "clock", "denied", "disallowed", "policies", "publisher", "reports")
 
     def __init__(self, cache: RobotsCache, clock: Clock, publisher: Publisher, *, reports: bool) -> None:
         self.cache = cache
@@ -117,12 +118,24 @@ class _Shared:
         self.reports = reports
         self.policies: dict[str, HostPolicy] = {}
         self.allowed = 0
-        self.denied: dict[Reason, int] = {}
+        self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
+        self.denied: Counter[Reason] = Counter()  # for all other reasons
 
-    def denies(self, reason: Reason) -> bool:
-        """Count a denial; return whether it allows all the same, because this gate only reports."""
-        self.denied[reason] = self.denied.get(reason, 0) + 1
+    def count(self, reason: Reason) -> bool:
+        """Count a verdict; return whether it allows, be it because this gate only reports."""
+        if reason in ALLOWING:
+            self.allowed += 1
+            return True
+        if reason is Reason.DISALLOW_RULE:
+            self.disallowed += 1
+        else:
+            self.denied[reason] += 1
         return self.reports
+
+    def denials(self) -> dict[Reason, int]:
+        """Return how many verdicts denied, by reason."""
+        by_rule = {Reason.DISALLOW_RULE: self.disallowed} if self.disallowed else {}
+        return by_rule | dict(self.denied)
 
 
 class AgentView:
@@ -132,7 +145,7 @@ class AgentView:
         identity: the User-Agent and the product tokens that it judges for.
     """
 
-    __slots__ = ("_agent", "_entries", "_monotonic", "_policies", "_publisher", "_shared", "identity")
+    __slots__ = ("_agent", "_entries", "_monotonic", "_normalise", "_policies", "_publisher", "_shared", "identity")
 
     def __init__(self, shared: _Shared, identity: Identity) -> None:
         self.identity = identity
@@ -142,6 +155,7 @@ class AgentView:
         self._entries = shared.cache.entries
         self._policies = shared.policies
         self._publisher = shared.publisher
+        self._normalise = shared.cache.normalise
         self._monotonic = shared.clock.monotonic
 
     def peek(self, url: str) -> Verdict | None:
@@ -150,28 +164,26 @@ class AgentView:
         A copy that is near the end of its lifetime is asked for again behind the answer. Raises InvalidURL.
         """
         place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
-        if place > 0:
-            entry = self._entries.get(url[:place])
-            if entry is not None and (rules := entry.rules.get(self._agent)) is not None:
-                now_mono = self._monotonic()
+        if place > 0 and (entry := self._entries.get(url[:place])) is not None and not self._policies:
+            rules = entry.rules.get(self._agent)
+            now_mono = self._monotonic()
+            if rules is not None and now_mono < entry.refresh_mono:
                 target = url[place:]
-                if (
-                    now_mono < entry.refresh_mono
-                    and is_plain(target) is not None
-                    and "/." not in target
-                    and not self._policies
-                ):
-                    entry.used = True
-                    match = rules.decide(target)
-                    allowed = match.allowed
-                    if allowed:
-                        self._shared.allowed += 1
-                    else:
-                        allowed = self._shared.denies(match.reason)
-                    verdict = Verdict(url, self._agent, allowed, match, entry.source, now_mono - entry.confirmed_mono)
-                    if self._publisher.subscribers:
-                        self._publisher.publish(Decided(verdict))
-                    return verdict
+                if is_plain(target) is None or "/." in target:
+                    target = self._normalise(target)
+                entry.used = True
+                match = rules.decide(target)
+                shared = self._shared
+                allowed = match.allowed
+                if allowed:
+                    shared.allowed += 1
+                else:
+                    shared.disallowed += 1
+                    allowed = shared.reports
+                verdict = Verdict(url, self._agent, allowed, match, entry.source, now_mono - entry.confirmed_mono)
+                if self._publisher.subscribers:
+                    self._publisher.publish(Decided(verdict))
+                return verdict
         return self._peek_slowly(url)
 
     async def check(self, url: str) -> Verdict:
@@ -251,12 +263,12 @@ class AgentView:
         entry = cache.valid(str(origin))
         if entry is not None and entry.answers(self._agent):
             return self._judge(url, entry, target)
-        if cache.normalise(target) == ROBOTS_TXT:
+        if self._normalise(target) == ROBOTS_TXT:
             return self._verdict(url, WITHOUT_RULE[Reason.ROBOTS_TXT])
         return None
 
     def _judge(self, url: str, entry: Entry, target: str) -> Verdict:
-        normal = self._shared.cache.normalise(target)
+        normal = self._normalise(target)
         if entry.source.result is AccessResult.SUCCESSFUL:
             match = entry.rules[self._agent].decide(normal)
         elif normal == ROBOTS_TXT:
@@ -267,10 +279,7 @@ class AgentView:
 
     def _verdict(self, url: str, match: Match, entry: Entry | None = None, note: str = "") -> Verdict:
         """Make, count and tell a verdict."""
-        shared = self._shared
-        if match.allowed:
-            shared.allowed += 1
-        allowed = match.allowed or shared.denies(match.reason)
+        allowed = self._shared.count(match.reason)
         source, age_s = (None, 0.0) if entry is None else (entry.source, self._monotonic() - entry.confirmed_mono)
         verdict = Verdict(url, self._agent, allowed, match, source, age_s, note)
         if self._publisher.subscribers:
@@ -386,7 +395,7 @@ class Gatekeeper(AgentView):
         shared = self._shared
         return Statistics(
             allowed=shared.allowed,
-            denied=dict(shared.denied),
+            denied=shared.denials(),
             fetches=shared.cache.fetches,
             in_flight=shared.cache.in_flight,
             origins=len(shared.cache.entries),

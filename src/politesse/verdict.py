@@ -68,10 +68,10 @@ class Rule:
         value: the path pattern as the file spells it.
         pattern: the path pattern in the normal form that is compared; its length in octets is what ranks it.
         allow: whether it allows.
-        match: the answer where it is the most specific match.
+        known_match: ``match``, once it was asked for.
     """
 
-    __slots__ = ("allow", "field", "line", "match", "pattern", "value")
+    __slots__ = ("allow", "field", "known_match", "line", "pattern", "value")
 
     def __init__(self, line: int, field: str, value: str, pattern: str, *, allow: bool) -> None:
         self.line = line
@@ -79,7 +79,14 @@ class Rule:
         self.value = value
         self.pattern = pattern
         self.allow = allow
-        self.match = Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, self)
+        self.known_match: Match | None = None
+
+    @property
+    def match(self) -> Match:
+        """The answer where it is the most specific match; made on demand, for most rules never decide anything."""
+        if self.known_match is None:
+            self.known_match = Match(Reason.ALLOW_RULE if self.allow else Reason.DISALLOW_RULE, self)
+        return self.known_match
 
     def __str__(self) -> str:
         return f"{self.field}: {self.value}"

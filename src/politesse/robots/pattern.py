@@ -30,6 +30,14 @@ is_plain: Final = re.compile(f"[{_KEPT}]*").fullmatch
 match_plain_url: Final = re.compile(rf"https?://[A-Za-z0-9.-]+(/[{_KEPT}]*)").fullmatch
 """Match an URL whose target, group 1, is plain; a third of what the validating split costs."""
 
+match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
+"""Match an URL of which only the target, group 1, needs work."""
+
+# The escapes that browsers make of what is not ASCII stay as they are, in path and query alike.
+_is_plain_or_escaped: Final = re.compile(f"[%{_KEPT}]*").fullmatch
+_any_other_escape: Final = re.compile("%(?!20|[89A-F][0-9A-F])").search
+_is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
+
 _TO_CHANGE = re.compile(rb"%[0-9A-Fa-f]{2}|[^" + _KEPT.encode() + rb"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(rb"%[0-9A-Fa-f]{2}|[^*" + _KEPT.encode() + rb"]", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -56,6 +64,8 @@ def normalise_target(target: str) -> str:
     Raises InvalidURL for control characters and for text that has no UTF-8 form: clients disagree about what they
     would send for it.
     """
+    if "/." not in target and _is_plain_or_escaped(target) is not None and _any_other_escape(target) is None:
+        return target
     if (control := _CONTROL.search(target)) is not None:
         raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
     path, question, query = target.partition("#")[0].partition("?")
@@ -73,13 +83,16 @@ def normalise_pattern(value: str) -> str:
     if is_plain(value) is not None:
         return value  # four of five patterns in the field: no star, no anchor, no escape
     anchored = value.endswith("$")
-    path, question, query = value.removesuffix("$").partition("?")
-    pattern = (
-        _normalise(path, _TO_CHANGE_IN_PATTERN, _in_path)
-        + question
-        + _normalise(query, _TO_CHANGE_IN_PATTERN, _in_query)
-    )
-    pattern = _STARS.sub("*", pattern)
+    pattern = value.removesuffix("$")
+    if _is_plain_pattern(value) is None:
+        path, question, query = pattern.partition("?")
+        pattern = (
+            _normalise(path, _TO_CHANGE_IN_PATTERN, _in_path)
+            + question
+            + _normalise(query, _TO_CHANGE_IN_PATTERN, _in_query)
+        )
+    if "**" in pattern:
+        pattern = _STARS.sub("*", pattern)
     if pattern.endswith("*"):
         return pattern[:-1]
     return pattern + "$" if anchored else pattern

@@ -5,11 +5,8 @@ Three kinds of rule, by what it costs to find the longest that matches:
 * literal prefixes stand sorted, each linked to the next shorter one that encloses it. The longest that a target
   starts with is the last one that sorts at or before the target, or one of those that enclose it;
 * literals that end in ``$`` stand in a dict;
-* wildcards stand by length, longest first, in two lists: those rooted in a head of more than ``/``, and those that
-  float behind ``*`` or ``/*``, each of which one ``in`` rejects.
-
-The first octets of a target, as many as the shortest prefix or head has, tell whether any of these can begin it: one
-look-up in a set rejects most targets that no rule means.
+* wildcards stand by length, longest first, in two lists: those rooted in a head of more than ``/``, all of which
+  one ``startswith`` rejects, and those that float behind ``*`` or ``/*``, each of which one ``in`` rejects.
 
 A target costs at most the octets of all patterns times its own.
 """
@@ -21,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.origin import split
 from politesse.robots.lexer import Quirk
-from politesse.robots.pattern import Wildcard, is_plain, match_plain_url
+from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -89,18 +86,18 @@ class RuleSet:
 
     __slots__ = (
         "__weakref__",
+        "_beyond_prefixes",
         "_count",
         "_dialect",
         "_enclosing",
         "_exact",
         "_floating",
         "_normalise",
-        "_opening_length",
-        "_openings",
         "_prefix_rules",
         "_prefixes",
         "_root",
         "_rooted",
+        "_rooted_heads",
         "comments",
         "crawl_delay",
         "request_rates",
@@ -119,6 +116,8 @@ class RuleSet:
 
     def allowed(self, url: str) -> bool:
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested; raises InvalidURL."""
+        if (plain := match_plain_url(url)) is not None and "/." not in (target := plain[1]):
+            return self.decide(target).allowed  # as match does, one call less
         return self.match(url).allowed
 
     def match(self, url: str) -> Match:
@@ -127,6 +126,8 @@ class RuleSet:
             target = plain[1]
             if "/." in target:
                 target = self._normalise(target)
+        elif (simple := match_simple_url(url)) is not None:
+            target = self._normalise(simple[1])
         else:
             target = url if url[:1] == "/" else split(url)[1]
             if is_plain(target) is None or "/." in target:
@@ -136,25 +137,28 @@ class RuleSet:
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
         best = self._root
-        if target[: self._opening_length] in self._openings:
-            prefixes = self._prefixes
-            place = bisect_right(prefixes, target)
-            while place:
-                place -= 1
-                if target.startswith(prefixes[place]):
-                    best = self._prefix_rules[place]
-                    break
-                place = self._enclosing[place]
-            if self._rooted:
+        prefixes = self._prefixes
+        place = bisect_right(prefixes, target)
+        while place:
+            place -= 1
+            if target.startswith(prefixes[place]):
+                best = self._prefix_rules[place]
+                break
+            place = self._enclosing[place]
+        if self._beyond_prefixes:
+            if (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
+                best = exact
+            if self._rooted and target.startswith(self._rooted_heads):
                 best = _longer(self._rooted, target, best)
-        if self._exact and (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
-            best = exact
-        for rare, wildcards in self._floating:
-            if rare in target:
-                best = _longer(wildcards, target, best)
+            for rare, wildcards in self._floating:
+                if rare in target:
+                    best = _longer(wildcards, target, best)
         if target == ROBOTS_TXT:
             return _ROBOTS_TXT  # RFC 9309 2.2.2: implicitly allowed
-        return _NO_RULE if best is None else best.match
+        if best is None:
+            return _NO_RULE
+        match = best.known_match
+        return best.match if match is None else match
 
     def _compile(self, rules: dict[str, Rule]) -> None:
         wildcards: list[tuple[Wildcard, Rule]] = []
@@ -177,11 +181,10 @@ class RuleSet:
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
         self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
         self._floating = _by_rarest((w.needle, w, rule) for w, rule in wildcards if len(w.head) <= 1)
-        starts = [*literals, *(wildcard.head for _, wildcard, _ in self._rooted)]
-        self._opening_length = min(map(len, starts), default=0)
-        self._openings = frozenset(start[: self._opening_length] for start in starts)
+        self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
+        self._beyond_prefixes = bool(self._exact or wildcards)
         self._count = len(rules)
-        self.weight_bytes = sum(_BYTES_PER_RULE + 2 * len(pattern) for pattern in rules)
+        self.weight_bytes = _BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
 
     def __len__(self) -> int:
         return self._count

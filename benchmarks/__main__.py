@@ -1,0 +1,50 @@
+"""The runner: chooses benchmarks, prints what they report. It judges nobody: the exit code tells of errors only."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import decide, hostile, parse, peek
+from benchmarks.engines import machine
+from benchmarks.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
+    "decide": decide.run,
+    "peek": peek.run,
+    "parse": parse.run,
+    "hostile": hostile.run,
+}
+
+
+def main() -> None:
+    names, settings = _arguments()
+    print(machine())
+    for name in names:
+        for paragraph in BENCHMARKS[name](settings):
+            print(f"\n{paragraph}", flush=True)
+
+
+def _arguments() -> tuple[list[str], Settings]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times politesse beside its peers.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help="a directory of robots.txt files; default: made up")
+    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="how often all are timed; default: 15")
+    parser.add_argument("--seed", type=int, default=9309, metavar="N", help="of URLs and made-up files; default: 9309")
+    given = parser.parse_args()
+    names: list[str] = given.names or list(BENCHMARKS)
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"no benchmark is called {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
+    if given.rounds < 1:
+        parser.error(f"--rounds is {given.rounds}; give 1 or more")
+    if given.corpus is not None and not given.corpus.is_dir():
+        parser.error(f"--corpus is {given.corpus}, which is no directory")
+    return names, Settings(corpus=given.corpus, rounds=given.rounds, seed=given.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""politesse and its peers, each used in its fastest honest way.
+
+Parsed once and asked often, with whatever a peer prepares on the first question already done. Where a peer takes
+text, the time to decode it is not counted; politesse takes octets, and its decoding is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import urllib.robotparser
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import robots
+from protego import Protego
+
+from politesse.robots import RobotsTxt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.corpus import RobotsFile
+
+    Judge = Callable[[Sequence[str]], list[bool]]
+
+AGENT: Final = "examplebot"
+"""A product token in lower case, which is what every peer wants in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Attributes:
+    name: how its rows are headed.
+    parse: reads a file.
+    judge: reads a file and returns what answers for many URLs at once, so that each engine has its own bare loop.
+    """
+
+    name: str
+    parse: Callable[[RobotsFile], object]
+    judge: Callable[[RobotsFile], Judge]
+
+
+def parse_politesse(file: RobotsFile) -> RobotsTxt:
+    return RobotsTxt.parse(file.body)
+
+
+def judge_politesse(file: RobotsFile) -> Judge:
+    allowed = RobotsTxt.parse(file.body).rules_for(AGENT).allowed
+    return lambda urls: [allowed(url) for url in urls]
+
+
+def parse_protego(file: RobotsFile) -> Protego:
+    return Protego.parse(file.text)
+
+
+def judge_protego(file: RobotsFile) -> Judge:
+    can_fetch = parse_protego(file).can_fetch
+    return lambda urls: [can_fetch(url, AGENT) for url in urls]
+
+
+def parse_urllib(file: RobotsFile) -> urllib.robotparser.RobotFileParser:
+    parser = urllib.robotparser.RobotFileParser()
+    parser.parse(file.text.splitlines())
+    return parser
+
+
+def judge_urllib(file: RobotsFile) -> Judge:
+    can_fetch = parse_urllib(file).can_fetch
+    return lambda urls: [can_fetch(AGENT, url) for url in urls]
+
+
+def parse_robotspy(file: RobotsFile) -> robots.RobotsParser:
+    return robots.RobotsParser.from_string(file.text)
+
+
+def judge_robotspy(file: RobotsFile) -> Judge:
+    can_fetch = parse_robotspy(file).can_fetch
+    return lambda urls: [can_fetch(AGENT, url) for url in urls]
+
+
+POLITESSE: Final = Engine("politesse", parse_politesse, judge_politesse)
+PROTEGO: Final = Engine("Protego", parse_protego, judge_protego)
+URLLIB: Final = Engine("urllib.robotparser", parse_urllib, judge_urllib)
+ROBOTSPY: Final = Engine("robotspy", parse_robotspy, judge_robotspy)
+
+PEERS: Final = (PROTEGO, URLLIB, ROBOTSPY)
+ENGINES: Final = (POLITESSE, *PEERS)
+
+
+def machine() -> str:
+    """Return the line without which no number means anything."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("politesse", "protego", "robotspy"))
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python} with its urllib, {platform.system()} {platform.machine()}, {os.cpu_count()} cores; {packages}"

@@ -1,0 +1,22 @@
+"""What the command line chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Attributes:
+    corpus: a directory of robots.txt files; None for made-up ones.
+    rounds: how often all contenders are timed.
+    seed: of all that is drawn by lot.
+    """
+
+    corpus: Path | None
+    rounds: int
+    seed: int
