@@ -45,6 +45,7 @@ GRACE_S: Final = 30 * _DAY_S
 _MIN_RETRY_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer
 _MAX_RETRY_S: Final = _DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
+_CLOCK_SKEW_S: Final = 300.0
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
 
 
@@ -224,7 +225,10 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
     """Return what ``record`` stands for at ``now_wall``; None where robots.txt has to be asked for first."""
     if record is None:
         return None
-    copy, trouble = record.copy, record.trouble
+    # What a wrong clock dated in the future would hold for as long as that clock was wrong.
+    latest_wall = now_wall + _CLOCK_SKEW_S
+    copy = record.copy if record.copy is not None and record.copy.confirmed_wall <= latest_wall else None
+    trouble = record.trouble if record.trouble is not None and record.trouble.last_wall <= latest_wall else None
     if copy is not None and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
         refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
         not_before = None
