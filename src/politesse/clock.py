@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Call it off; without effect if it has come."""
 
 
 class Clock(Protocol):
@@ -19,6 +29,9 @@ class Clock(Protocol):
     async def sleep(self, delay_s: float, /) -> None:
         """Wait for ``delay_s`` seconds; return at once if that is not positive."""
 
+    def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer:
+        """Call ``callback`` from the event loop in ``delay_s`` seconds; it may come a little early or late."""
+
 
 class SystemClock:
     """The clocks of the machine and of the running event loop."""
@@ -27,6 +40,10 @@ class SystemClock:
     wall = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(asyncio.sleep)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer:
+        """Call ``callback`` from the running event loop in ``delay_s`` seconds."""
+        return asyncio.get_running_loop().call_later(delay_s, callback)
 
     def __repr__(self) -> str:
         return "SystemClock()"

@@ -1,0 +1,118 @@
+"""The commands and their options, as typer reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import Annotated
+
+import typer
+
+from politesse import __version__
+from politesse.cli import check as check_command
+from politesse.cli import filter as filter_command
+from politesse.cli.asking import Asking, run
+from politesse.cli.console import errors, output, tolerate_any_encoding
+from politesse.cli.demo import Plan
+from politesse.cli.demo import run as run_demo
+
+app = typer.Typer(
+    name="politesse",
+    help="Ask before you crawl: what does robots.txt permit, and why?",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a traceback without the values of variables, which may be secret
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Agent = Annotated[
+    str,
+    typer.Option(
+        metavar="TOKEN_OR_UA",
+        help="Judge for this product token, or for that of this User-Agent. It is not sent: "
+        "robots.txt is asked for in politesse's own name.",
+    ),
+]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")]
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        output().print(f"politesse {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    *,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Ask before you crawl: what does robots.txt permit, and why?"""
+    tolerate_any_encoding()
+
+
+@app.command()
+def check(
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs.")],
+    agent: Agent = "politesse",
+    timeout: Timeout = 30.0,
+    *,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object per line instead: url, allowed, reason, agent, "
+            "rule {line, field, value}, source {robots_url, result, status, final_url, fetched, fresh_until, fault}, "
+            "age_s, not_before, note.",
+        ),
+    ] = False,
+) -> None:
+    """Tell whether robots.txt allows each URL, by which line, and how long that holds.
+
+    Exit code: 0 if all are allowed, 1 if some are not, 2 if some could not be told or were no URL.
+    """
+    asking = _asking(agent, timeout)
+    raise typer.Exit(run(check_command.check(asking, urls, output(), errors(), as_json=as_json)))
+
+
+@app.command("filter")
+def filter_(
+    agent: Agent = "politesse",
+    timeout: Timeout = 30.0,
+    rejected: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="Write the other URLs here, each with a tab and the reason."),
+    ] = None,
+    max_pending: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many URLs may wait for a robots.txt at once.")
+    ] = 10_000,
+) -> None:
+    """Pass on the allowed ones of the URLs on standard input, one per line, each as soon as it is known.
+
+    They come out in another order than they went in. Exit code: 0 if all were judged, denied ones too; 2 if some could
+    not be told.
+    """
+    asking = _asking(agent, timeout)
+    raise typer.Exit(run(filter_command.filter_stdin(asking, errors(), rejected, max_pending)))
+
+
+@app.command()
+def demo(
+    pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make.")] = 3_000,
+    tasks: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at once.")] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another seed makes another web.")] = 9309,
+) -> None:
+    """Crawl a little web on this machine, and let the logs of its servers judge the crawl.
+
+    Exit code: 0 if every allowed page was served, and none was requested that is forbidden or before its robots.txt was
+    asked for; else 1.
+    """
+    raise typer.Exit(run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed))))
+
+
+def _asking(agent: str, timeout_s: float) -> Asking:
+    try:
+        return Asking.of(agent, timeout_s)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,100 @@
+"""``politesse check``: a few URLs, each explained."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from politesse.cli.console import plain
+from politesse.verdict import UNDECIDED, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from politesse import Source, Verdict
+    from politesse.cli.asking import Asking
+
+
+async def check(asking: Asking, urls: Sequence[str], out: Console, err: Console, *, as_json: bool) -> int:
+    """Print the verdicts on ``urls`` in their order; returns the exit code."""
+    async with asking.gate() as gate:
+        if err.is_terminal:
+            with err.status("asking for robots.txt"):
+                verdicts = await gate.check_batch(urls)
+        else:
+            verdicts = await gate.check_batch(urls)
+    for verdict in verdicts:
+        if as_json:
+            out.print(plain(json.dumps(as_record(verdict))), soft_wrap=True)
+        else:
+            _explain(verdict, out)
+    if any(verdict.reason in UNDECIDED for verdict in verdicts):
+        return 2
+    return 0 if all(verdicts) else 1
+
+
+def as_record(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as ``--json`` prints it.
+
+    ::
+
+        url         as it was given
+        allowed     true or false
+        reason      why: a value of politesse.Reason, as in "disallow-rule"
+        agent       the product token that was judged for
+        rule        {line, field, value}: the line of robots.txt that decided; or null
+        source      {robots_url, result, status, final_url, fetched, fresh_until, fault}: what robots.txt answered;
+                    status is null where there was no answer; or null where it was not asked for
+        age_s       how old that answer is, in seconds
+        not_before  no request before this moment; or null
+        note        more about the reason, or ""
+
+    Moments are ISO 8601 in UTC. What a server wrote is escaped as JSON does it: the output is ASCII.
+    """
+    rule = verdict.rule
+    return {
+        "url": verdict.url,
+        "allowed": verdict.allowed,
+        "reason": verdict.reason.value,
+        "agent": verdict.agent,
+        "rule": None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
+        "source": None if verdict.source is None else _source_record(verdict.source),
+        "age_s": round(verdict.age_s, 3),
+        "not_before": None if verdict.not_before is None else utc(verdict.not_before),
+        "note": verdict.note,
+    }
+
+
+def _source_record(source: Source) -> dict[str, Any]:
+    return {
+        "robots_url": source.robots_url,
+        "result": source.result.value,
+        "status": source.status,
+        "final_url": source.final_url,
+        "fetched": utc(source.fetched_wall),
+        "fresh_until": utc(source.fresh_until_wall),
+        "fault": source.fault,
+    }
+
+
+def _explain(verdict: Verdict, out: Console) -> None:
+    answer, *details = verdict.explain().splitlines()  # made printable by the verdict
+    word, colon, url = answer.partition(":")
+    undecided = verdict.reason in UNDECIDED
+    line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
+    line.append(url, style="bold")
+    out.print(line, soft_wrap=True)
+    if not out.is_terminal:  # for grep and diff every line stays in one piece
+        out.print(plain("\n".join(details)), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for detail in details:
+        label, colon, value = detail.strip().partition(":")
+        grid.add_row(plain(f"  {label}{colon}"), plain(value.strip()))
+    out.print(grid)

@@ -1,0 +1,168 @@
+"""The servers of the demo's web, one for each origin, and the log that each keeps of what it was asked.
+
+They know nothing of the crawler and its gate: what they saw is what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import socket
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from aiohttp import web
+
+from politesse.cli.demo.sites import BLUEPRINTS, Answer, Page, Site, make_sites
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+LOOPBACK: Final = "127.0.0.1"
+ROBOTS_TXT: Final = "/robots.txt"
+_SHUTDOWN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One request as its server saw it.
+
+    Attributes:
+        at_mono: when it came.
+        target: what was asked for.
+        page: the page that it asked for; None for robots.txt and other files.
+        status: what was answered; None where there was no answer.
+        retry_after_s: what the answer asked to wait; None for nothing.
+    """
+
+    at_mono: float
+    target: str
+    page: Page | None
+    status: int | None
+    retry_after_s: int | None = None
+
+
+class SiteServer:
+    """Serves one origin, and keeps its log.
+
+    Args:
+        site: what to serve.
+        addresses: of all origins, by name.
+
+    Attributes:
+        log: every request, in the order in which they came.
+    """
+
+    def __init__(self, site: Site, addresses: Mapping[str, str]) -> None:
+        self.site = site
+        self.log: list[Hit] = []
+        self._addresses = addresses
+        self._robots_asked = 0
+        self._closing = asyncio.Event()
+
+    async def serve(self, listening: socket.socket, stack: AsyncExitStack) -> None:
+        """Serve on a bound socket until ``stack`` is unwound."""
+        runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        stack.callback(self._closing.set)
+        await web.SockSite(runner, listening).start()
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        target = request.raw_path
+        page = self.site.pages.get(target)
+        answer = self._answer(target, page)
+        status = None if answer is None else answer.status
+        self.log.append(Hit(time.monotonic(), target, page, status, None if answer is None else answer.retry_after_s))
+        if answer is None:
+            await self._closing.wait()  # a black hole
+            return web.Response(status=503)
+        response = web.Response(status=answer.status, text=answer.body, content_type=answer.content_type)
+        if answer.retry_after_s is not None:
+            response.headers["Retry-After"] = str(answer.retry_after_s)
+        if answer.location:
+            response.headers["Location"] = answer.location.format_map(self._addresses)
+        return response
+
+    def _answer(self, target: str, page: Page | None) -> Answer | None:
+        blueprint = self.site.blueprint
+        if not blueprint.robots:
+            return None
+        if target == ROBOTS_TXT:
+            self._robots_asked += 1
+            return blueprint.robots[min(self._robots_asked, len(blueprint.robots)) - 1]
+        if page is None:
+            return blueprint.files.get(target, Answer(404, "no such page"))
+        if page.redirect is not None:
+            return Answer(302, location=page.redirect.site.address + page.redirect.target)
+        return Answer(200, render(page), "text/html")
+
+
+class LittleWeb:
+    """All servers of the demo, on free ports of the loopback interface; an async context manager.
+
+    Args:
+        pages: how many pages to make, about.
+        seed: of the web.
+
+    Attributes:
+        servers: one for each origin.
+    """
+
+    def __init__(self, pages: int, seed: int) -> None:
+        self._pages = pages
+        self._seed = seed
+        self._stack = AsyncExitStack()
+        self.servers: list[SiteServer] = []
+
+    async def __aenter__(self) -> Self:
+        # The pages link across origins: so all addresses are settled before the first page is made.
+        listening = {blueprint.name: _listen() for blueprint in BLUEPRINTS}
+        addresses = {name: f"http://{LOOPBACK}:{sock.getsockname()[1]}" for name, sock in listening.items()}
+        self.servers = [SiteServer(site, addresses) for site in make_sites(addresses, self._pages, self._seed)]
+        for server in self.servers:
+            await server.serve(listening[server.site.blueprint.name], self._stack)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def front_pages(self) -> list[str]:
+        """Where a crawl starts."""
+        return [server.site.address + server.site.front.href for server in self.servers]
+
+    @property
+    def requests(self) -> int:
+        """How many requests all servers have seen."""
+        return sum(len(server.log) for server in self.servers)
+
+
+def render(page: Page) -> str:
+    """Return a page as HTML; links within the origin are relative to it."""
+    links = "\n".join(f'<li><a href="{html.escape(_href(page, other))}">a page</a>' for other in page.links)
+    made_for = f"Made for the rule {page.rule}" if page.rule else "Made for no rule"
+    return f"""<!doctype html>
+<meta charset="utf-8">
+<title>{html.escape(page.target)}</title>
+<p>{html.escape(made_for)} of {html.escape(page.site.blueprint.name)}.
+<p><a href="#top">Top</a> <a href="mailto:webmaster@example.com">Webmaster</a>
+<ul>
+{links}
+</ul>
+"""
+
+
+def _href(page: Page, other: Page) -> str:
+    return other.href if other.site is page.site else other.site.address + other.href
+
+
+def _listen() -> socket.socket:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.bind((LOOPBACK, 0))
+    return listening

@@ -1,0 +1,269 @@
+"""The little web of the demo: eight origins, what they answer for robots.txt, and pages made for their rules.
+
+Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt. No
+matcher is ever asked.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from politesse.cli.demo.weave import weave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+TOKEN: Final = "PolitesseDemo"  # noqa: S105 - a product token is no secret
+FRONT: Final = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answers for one request.
+
+    Attributes:
+        status: the HTTP status.
+        body: of type ``content_type``.
+        retry_after_s: sent as Retry-After; None for none.
+        location: sent as Location, ``{name}`` in it for the address of an origin; empty for none.
+    """
+
+    status: int
+    body: str = ""
+    content_type: str = "text/plain"
+    retry_after_s: int | None = None
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pages that are made for one line of a robots.txt.
+
+    Attributes:
+        rule: the line that decides about them; empty where none is to.
+        forbidden: whether it forbids them.
+        target: as it arrives at the server, ``{n}`` in it for a number.
+        href: as links spell it, where that is not the target.
+        weight: how many there are of it, compared with others.
+        redirects: whether they answer with a redirect to some other page.
+    """
+
+    rule: str
+    forbidden: bool
+    target: str
+    href: str = ""
+    weight: int = 2
+    redirects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """An origin before it has an address.
+
+    Attributes:
+        name: for people.
+        robots: the answers for robots.txt, one after the other; the last one stays; none at all for no answer.
+        families: its pages; all forbidden where there is never an answer for robots.txt.
+        files: what else it answers, by target.
+    """
+
+    name: str
+    robots: tuple[Answer, ...]
+    families: tuple[Family, ...]
+    files: Mapping[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Page:
+    """One page.
+
+    Attributes:
+        site: whose.
+        target: as it arrives at the server.
+        href: as links spell it, without the origin.
+        forbidden: whether a crawler must not request it.
+        rule: the line that it was made for; empty for none.
+        links: to the pages that it offers.
+        redirects: whether it answers with a redirect.
+        redirect: where that leads to.
+    """
+
+    site: Site
+    target: str
+    href: str
+    forbidden: bool
+    rule: str
+    links: list[Page] = field(default_factory=list)
+    redirects: bool = False
+    redirect: Page | None = None
+
+    def __repr__(self) -> str:
+        return f"<Page {self.site.address}{self.target}{', forbidden' if self.forbidden else ''}>"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Site:
+    """An origin with its pages.
+
+    Attributes:
+        blueprint: what it was made from.
+        address: scheme, host and port.
+        pages: by target.
+    """
+
+    blueprint: Blueprint
+    address: str
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    @property
+    def front(self) -> Page:
+        """The page that a crawl starts from."""
+        return self.pages[FRONT]
+
+    def __repr__(self) -> str:
+        return f"<Site {self.blueprint.name} at {self.address}: {len(self.pages)} pages>"
+
+
+WILDCARDS_TXT: Final = """\
+# Everybody but the crawler of the demo is to stay away.
+User-agent: *
+Disallow: /
+
+User-agent: politessedemo
+Disallow: /private/
+Allow: /private/press/
+Disallow: /*?session=
+Disallow: /*.pdf$
+Disallow: /archive/*/raw/
+Disallow: /caf%C3%A9/
+Disallow: /files%2Fold
+"""
+
+SHARED_TXT: Final = """\
+User-agent: *
+Disallow: /members/
+Allow: /members/join
+Disallow: /*/edit$
+"""
+
+RECOVERS_TXT: Final = """\
+User-agent: PolitesseDemoX
+Disallow: /
+
+User-agent: *
+Disallow: /cgi-bin/
+Disallow: /search
+Allow: /search/help
+"""
+
+SLOW_DOWN_TXT: Final = """\
+User-agent: OtherBot
+User-agent: PolitesseDemo
+Disallow: /drafts/
+
+User-agent: *
+Disallow: /notes/
+
+User-agent: politessedemo
+Disallow: /*/print$
+"""
+
+HTML: Final = """\
+<!doctype html><title>Welcome</title>
+<p>We have no such file, but we like to answer 200.
+<p>User-agent: * Disallow: /
+"""
+
+_ARTICLES: Final = Family("", forbidden=False, target="/articles/{n}", weight=8)
+_MOVED: Final = Family("", forbidden=False, target="/moved/{n}", weight=1, redirects=True)
+_TEMPTING: Final = Family("", forbidden=False, target="/private/{n}.pdf?session={n}")
+
+BLUEPRINTS: Final = (
+    Blueprint(
+        "wildcards",
+        (Answer(200, WILDCARDS_TXT),),
+        (
+            _ARTICLES,
+            _MOVED,
+            Family("Disallow: /private/", forbidden=True, target="/private/{n}"),
+            Family("Allow: /private/press/", forbidden=False, target="/private/press/{n}"),
+            Family("Disallow: /*?session=", forbidden=True, target="/shop/{n}?session={n}"),
+            Family("", forbidden=False, target="/shop/{n}?page=2&session={n}"),
+            Family("Disallow: /*.pdf$", forbidden=True, target="/papers/{n}.pdf"),
+            Family("", forbidden=False, target="/papers/{n}.pdf?view=html"),
+            Family("Disallow: /archive/*/raw/", forbidden=True, target="/archive/{n}/raw/scan"),
+            Family("", forbidden=False, target="/archive/{n}/raw"),
+            Family("Disallow: /caf%C3%A9/", forbidden=True, target="/caf%C3%A9/{n}", href="/café/{n}"),
+            Family("", forbidden=False, target="/cafe/{n}"),
+            Family("Disallow: /files%2Fold", forbidden=True, target="/files%2Fold/{n}"),
+            Family("", forbidden=False, target="/files/old/{n}"),
+        ),
+        {"/shared/robots.txt": Answer(200, SHARED_TXT)},
+    ),
+    Blueprint("not found", (Answer(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint("forbidden", (Answer(403, "not for you"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint(
+        "recovers",
+        (Answer(503, retry_after_s=1), Answer(503, retry_after_s=2), Answer(200, RECOVERS_TXT)),
+        (
+            _ARTICLES,
+            _MOVED,
+            Family("Disallow: /cgi-bin/", forbidden=True, target="/cgi-bin/run?id={n}"),
+            Family("Disallow: /search", forbidden=True, target="/search?q={n}"),
+            Family("Allow: /search/help", forbidden=False, target="/search/help/{n}"),
+            Family("", forbidden=False, target="/Search?q={n}"),
+        ),
+    ),
+    Blueprint(
+        "slow down",
+        (Answer(429, retry_after_s=2), Answer(200, SLOW_DOWN_TXT)),
+        (
+            _ARTICLES,
+            _MOVED,
+            Family("Disallow: /drafts/", forbidden=True, target="/drafts/{n}"),
+            Family("Disallow: /*/print$", forbidden=True, target="/articles/{n}/print"),
+            Family("", forbidden=False, target="/articles/{n}/print/large"),
+            Family("", forbidden=False, target="/notes/{n}"),
+        ),
+    ),
+    Blueprint(
+        "redirects",
+        (Answer(301, location="{wildcards}/shared/robots.txt"),),
+        (
+            _ARTICLES,
+            _MOVED,
+            Family("Disallow: /members/", forbidden=True, target="/members/{n}"),
+            Family("Allow: /members/join", forbidden=False, target="/members/join?by={n}"),
+            Family("Disallow: /*/edit$", forbidden=True, target="/wiki/{n}/edit"),
+            Family("", forbidden=False, target="/wiki/{n}/editors"),
+        ),
+    ),
+    Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),)),
+    Blueprint("html", (Answer(200, HTML, "text/html"),), (_ARTICLES, _MOVED, _TEMPTING)),
+)
+
+
+def make_sites(addresses: Mapping[str, str], pages: int, seed: int) -> list[Site]:
+    """Make the web with about ``pages`` pages; the same seed makes the same web.
+
+    ``addresses`` holds scheme, host and port of each blueprint by its name.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a web that can be made again is wanted
+    sites = [Site(blueprint, addresses[blueprint.name]) for blueprint in BLUEPRINTS]
+    weights = sum(family.weight for blueprint in BLUEPRINTS for family in blueprint.families)
+    for site in sites:
+        site.pages[FRONT] = Page(site, FRONT, FRONT, forbidden=not site.blueprint.robots, rule="")
+        for family in site.blueprint.families:
+            count = max(1, round((pages - len(sites)) * family.weight / weights))
+            site.pages |= {page.target: page for page in _members(site, family, count, rng)}
+    weave(sites, rng)
+    return sites
+
+
+def _members(site: Site, family: Family, count: int, rng: random.Random) -> Iterator[Page]:
+    for n in sorted(rng.sample(range(1, 10 * count + 1), count)):
+        target = family.target.format(n=n)
+        href = (family.href or family.target).format(n=n)
+        yield Page(site, target, href, family.forbidden, family.rule, redirects=family.redirects)

@@ -1,0 +1,109 @@
+"""Reads the tables of the standards: TOML files that carry their source, each entry with the clause it comes from.
+
+``[[example]]``
+    a file, and which URLs (or targets) it allows and denies to which agents.
+``[[matrix]]``
+    the same in the form in which old texts print it: a row for each URL, a column for each agent.
+``[[path]]``
+    the path of a rule, and the targets that it matches and misses.
+``[[address]]``
+    a URL, and where the robots.txt that speaks for it lives.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+DATA: Final = Path(__file__).with_name("data")
+ANSWERS: Final = {"Yes": True, "No": False}
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a file says to one agent about one URL."""
+
+    robots_txt: bytes
+    agent: str
+    url: str
+    allowed: bool
+
+
+@dataclass(frozen=True)
+class PathMatch:
+    """Whether the path of a rule matches a target."""
+
+    path: str
+    target: str
+    matches: bool
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the robots.txt of a URL lives."""
+
+    url: str
+    robots_url: str
+
+
+Row: TypeAlias = Access | PathMatch | Address
+
+
+def rows(name: str) -> list[Any]:
+    """Return the rows of a table as parameters of a test, each marked with its clause."""
+    table = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
+    clause = table.pop("clause")
+    assert table.pop("source"), f"{name} has no source"
+    params = [
+        pytest.param(row, id=label, marks=pytest.mark.clause(entry.get("clause", clause)))
+        for kind, entries in table.items()
+        for entry in entries
+        for label, row in _READERS[kind](entry)
+    ]
+    assert params, f"{name} has no rows"
+    return params
+
+
+def _example(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"behaviour", "robots_txt"}, {"clause", "encoding", "allowed", "denied"})
+    octets = entry["robots_txt"].encode(entry.get("encoding", "utf-8"))
+    for answer, allowed in (("allowed", True), ("denied", False)):
+        for agent, urls in entry.get(answer, {}).items():
+            for url in urls:
+                yield f"{entry['behaviour']}-{agent}-{url}-{answer}", Access(octets, agent, url, allowed)
+
+
+def _matrix(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"robots_txt", "agents", "rows"}, {"clause"})
+    octets = entry["robots_txt"].encode()
+    for url, *answers in entry["rows"]:
+        for agent, answer in zip(entry["agents"], answers, strict=True):
+            yield f"{agent}-{url}-{answer}", Access(octets, agent, url, ANSWERS[answer])
+
+
+def _path(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"path"}, {"clause", "matches", "misses"})
+    for answer, matches in (("matches", True), ("misses", False)):
+        for target in entry.get(answer, ()):
+            yield f"{entry['path']}-{answer}-{target}", PathMatch(entry["path"], target, matches)
+
+
+def _address(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"url", "robots_url"}, {"clause"})
+    yield entry["url"], Address(entry["url"], entry["robots_url"])
+
+
+def _know(entry: Mapping[str, Any], required: set[str], optional: set[str]) -> None:
+    missing, unknown = required - entry.keys(), entry.keys() - required - optional
+    assert not missing, f"{entry} lacks {missing}"
+    assert not unknown, f"{entry} has the unknown {unknown}"
+
+
+_READERS: Final = {"example": _example, "matrix": _matrix, "path": _path, "address": _address}

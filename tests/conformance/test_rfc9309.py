@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from politesse.robots import RobotsTxt
+from tests.conformance.checks import check
+from tests.conformance.tables import Access, Address, PathMatch, rows
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-2.2-syntax"))
+def test_syntax(row: Access) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-2.2.1-groups"))
+def test_groups(row: Access) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-2.2.2-evaluation"))
+def test_evaluation(row: Access | PathMatch) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-2.2.2-figure-4"))
+def test_figure_4(row: PathMatch) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-2.2.3-figures-5-and-6"))
+def test_figures_5_and_6(row: Access | PathMatch) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-2.3-access-method"))
+def test_access_method(row: Address) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-5.1-simple-example"))
+def test_simple_example(row: Access) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", rows("rfc9309-5.2-longest-match"))
+def test_longest_match(row: Access) -> None:
+    check(row)
+
+
+@pytest.mark.clause("RFC 9309 2.2.1")
+def test_product_token_is_found_in_the_identification_string_of_figure_1() -> None:
+    # Figure 1: the token is a part of the header; a crawler that sends a browser's header tells its token itself.
+    robots = RobotsTxt.parse("user-agent: ExampleBot\ndisallow: /\n")
+    header = "Mozilla/5.0 (compatible; ExampleBot/0.1; https://www.example.com/bot.html)"
+    assert not robots.rules_for("ExampleBot").allowed("/a")
+    assert robots.rules_for(header).allowed("/a")
+    assert not robots.rules_for([header, "ExampleBot"]).allowed("/a")
+
+
+@pytest.mark.clause("RFC 9309 3")
+def test_a_pattern_of_many_stars_costs_no_more_than_pattern_times_path() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: /" + "*a" * 200 + "b").rules_for("ExampleBot")
+    assert rules.allowed("/" + "a" * 8_192)
+    assert not rules.allowed("/" + "a" * 8_192 + "b")

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture(autouse=True)
+async def nothing_is_left_behind() -> AsyncIterator[None]:
+    """No task, no unclosed transport, no exception that nobody retrieved."""
+    loop = asyncio.get_running_loop()
+    complaints: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda loop, context: complaints.append(context))
+    yield
+    for _ in range(5):
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    gc.collect(1)  # an unclosed transport warns when it is collected, and warnings are errors
+    await asyncio.sleep(0)
+    assert left == set()
+    assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()

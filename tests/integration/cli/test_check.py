@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from politesse import __version__
+from tests.integration.cli.command import COMMAND, Origin, politesse, serving
+
+
+async def test_all_allowed_exits_0() -> None:
+    async with serving(Origin()) as origin:
+        done = await politesse("check", f"{origin.base}/", f"{origin.base}/public")
+    assert done.code == 0
+    assert done.out.count("allowed: ") == 2
+    assert done.err == ""
+
+
+async def test_some_disallowed_exits_1_and_names_the_line() -> None:
+    async with serving(Origin()) as origin:
+        done = await politesse("check", f"{origin.base}/", f"{origin.base}/private/a")
+    assert done.code == 1
+    assert f"disallowed: {origin.base}/private/a" in done.out
+    assert "line 2, 'Disallow: /private/'" in done.out
+    assert f"source: {origin.base}/robots.txt, successful, status 200" in done.out
+
+
+async def test_verdicts_come_in_the_order_of_the_urls() -> None:
+    async with serving(Origin()) as one, serving(Origin()) as other:
+        urls = [f"{site.base}/{n}" for n in range(5) for site in (one, other)]
+        done = await politesse("check", *urls, "--json")
+    assert [json.loads(line)["url"] for line in done.out.splitlines()] == urls
+
+
+@pytest.mark.parametrize("status", [503, 429])
+async def test_what_could_not_be_told_exits_2(status: int) -> None:
+    async with serving(Origin(status=status, headers={"Retry-After": "7"})) as origin:
+        done = await politesse("check", f"{origin.base}/")
+    assert done.code == 2
+    assert "not before: " in done.out
+
+
+async def test_what_is_no_url_exits_2_and_costs_the_others_nothing() -> None:
+    async with serving(Origin()) as origin:
+        done = await politesse("check", "ftp://example.com/", f"{origin.base}/")
+    assert done.code == 2
+    assert f"\nallowed: {origin.base}/" in done.out
+
+
+async def test_could_not_be_told_wins_over_disallowed() -> None:
+    async with serving(Origin()) as denies, serving(Origin(status=500)) as fails:
+        done = await politesse("check", f"{denies.base}/private/a", f"{fails.base}/")
+    assert done.code == 2
+
+
+async def test_a_server_that_never_answers_could_not_be_told_after_the_timeout() -> None:
+    async with serving(Origin(status=None)) as origin:
+        done = await politesse("check", f"{origin.base}/", "--timeout", "0.2")
+    assert done.code == 2
+    assert "unreachable" in done.out
+
+
+async def test_json_has_its_documented_keys() -> None:
+    robots = "User-agent: *\nDisallow: /private/\n"
+    async with serving(Origin(robots, headers={"Cache-Control": "max-age=600"})) as origin:
+        done = await politesse("check", f"{origin.base}/private/a", "--json")
+    (line,) = done.out.splitlines()
+    told = json.loads(line)
+    assert list(told) == ["url", "allowed", "reason", "agent", "rule", "source", "age_s", "not_before", "note"]
+    assert (told["url"], told["allowed"], told["reason"]) == (f"{origin.base}/private/a", False, "disallow-rule")
+    assert (told["agent"], told["not_before"], told["note"]) == ("politesse", None, "")
+    assert told["rule"] == {"line": 2, "field": "Disallow", "value": "/private/"}
+    source = told["source"]
+    assert source.keys() == {"robots_url", "result", "status", "final_url", "fetched", "fresh_until", "fault"}
+    assert (source["result"], source["status"], source["fault"]) == ("successful", 200, "")
+    assert source["robots_url"] == source["final_url"] == f"{origin.base}/robots.txt"
+    assert source["fetched"] < source["fresh_until"]
+
+
+async def test_json_has_null_where_nothing_was_learned() -> None:
+    done = await politesse("check", "no url", "--json")
+    told = json.loads(done.out)
+    assert (told["rule"], told["source"], told["reason"]) == (None, None, "invalid-url")
+    assert told["note"]
+
+
+@pytest.mark.parametrize("agent", ["ExampleBot", "examplebot", "ExampleBot/2.1 (+https://example.com/bot)"])
+async def test_agent_chooses_the_group_and_is_not_impersonated(agent: str) -> None:
+    robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: *\nAllow: /\n"
+    async with serving(Origin(robots)) as origin:
+        judged = await politesse("check", f"{origin.base}/", "--agent", agent)
+        ordinary = await politesse("check", f"{origin.base}/")
+    assert (judged.code, ordinary.code) == (1, 0)
+    assert {request.headers["User-Agent"] for request in origin.requests} == {
+        f"politesse/{__version__} (robots.txt check)"
+    }
+
+
+async def test_remote_text_steers_neither_the_terminal_nor_rich() -> None:
+    hostile = "/[bold red]:smile:[/bold red]\u009b31m\u202e"
+    async with serving(Origin(f"User-agent: *\nDisallow: {hostile}*\nDisallow: /\n")) as origin:
+        done = await politesse("check", f"{origin.base}{hostile}", FORCE_COLOR="1")
+    assert done.code == 1
+    assert r"/[bold red]:smile:[/bold red]\x9b31m\u202e" in done.out
+    assert "\u009b" not in done.out
+    assert "\u202e" not in done.out
+
+
+async def test_a_long_url_is_not_folded() -> None:
+    async with serving(Origin()) as origin:
+        url = f"{origin.base}/{'long/' * 100}"
+        done = await politesse("check", url)
+    assert f"allowed: {url}\n" in done.out
+
+
+async def test_what_the_encoding_cannot_show_is_escaped() -> None:
+    async with serving(Origin()) as origin:
+        done = await politesse("check", f"{origin.base}/é", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.code == 0
+    assert f"allowed: {origin.base}/\\xe9\n" in done.out
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "check", "no url", *options, stdout=writer, stderr=asyncio.subprocess.PIPE
+    )
+    os.close(writer)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (141, b"")

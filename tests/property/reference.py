@@ -1,0 +1,200 @@
+"""A slow, literal reading of RFC 9309 2.2: what the compiled rules are held to.
+
+It works on octets, keeps nothing between two questions, and shares no code with the library. The decisions that the
+RFC leaves open stand beside the line that takes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+ALPHA: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+DIGIT: Final = b"0123456789"
+UNRESERVED: Final = ALPHA + DIGIT + b"-._~"  # RFC 3986 2.3
+GEN_DELIMS: Final = b":/?#[]@"  # RFC 3986 2.2
+SUB_DELIMS: Final = b"!$&'()*+,;="  # RFC 3986 2.2
+HEX: Final = b"0123456789ABCDEFabcdef"
+
+STAR: Final = -1
+END: Final = -2
+
+BLANK: Final = b" \t"
+CONTROL: Final = bytes(range(0x20)) + b"\x7f"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a target is allowed, and how many octets the most specific match has; None where nothing matches."""
+
+    allowed: bool
+    octets: int | None = None
+    lines: frozenset[int] = frozenset()  # of all rules that may be called the most specific
+    exempt: bool = False  # robots.txt itself
+
+
+@dataclass(frozen=True)
+class Record:
+    """An Allow or Disallow line."""
+
+    line: int
+    allow: bool
+    path: bytes
+
+
+def percent_escape(octet: int) -> list[int]:
+    return list(b"%" + f"{octet:02X}".encode("ascii"))
+
+
+def component(octets: bytes, *, query: bool, pattern: bool) -> list[int]:
+    """Bring a path or a query to the form that is compared."""
+    out: list[int] = []
+    place = 0
+    while place < len(octets):
+        octet = octets[place]
+        digits = octets[place + 1 : place + 3]
+        if octet == ord("%") and len(digits) == 2 and digits[0] in HEX and digits[1] in HEX:
+            # RFC 9309 2.2.2: an escaped octet is unencoded unless it is reserved or outside of the unreserved range.
+            value = int(digits, 16)
+            # ... but figure 4, row 2, equates what a query may hold raw of the gen-delims with its escape.
+            raw = value in UNRESERVED or (query and value in GEN_DELIMS and value != ord("#"))
+            out += [value] if raw else percent_escape(value)
+            place += 3
+            continue
+        place += 1
+        if octet == ord("*") and pattern:
+            out.append(STAR)
+        elif octet in UNRESERVED + GEN_DELIMS + SUB_DELIMS and octet not in b"*$":
+            out.append(octet)
+        else:
+            # Not ASCII, or not to be found raw in a URI, as is a percent sign without two digits; and figure 6: where
+            # they mean themselves, the two special characters are %2A and %24.
+            out += percent_escape(octet)
+    return out
+
+
+def normal_target(url: bytes) -> list[int]:
+    """Bring a request target to the form that is compared."""
+    without_fragment = url.split(b"#")[0]
+    path, question, query = without_fragment.partition(b"?")
+    octets = remove_dot_segments(component(path, query=False, pattern=False))
+    return octets + list(question) + component(query, query=True, pattern=False)
+
+
+def remove_dot_segments(path: list[int]) -> list[int]:
+    """RFC 3986 5.2.4, word by word."""
+    source, output = bytes(path), b""
+    while source:
+        if source.startswith(b"../"):
+            source = source[3:]
+        elif source.startswith((b"./", b"/./")):
+            source = source[2:]
+        elif source == b"/.":
+            source = b"/"
+        elif source.startswith(b"/../"):
+            source = source[3:]
+            output = output[: max(output.rfind(b"/"), 0)]
+        elif source == b"/..":
+            source = b"/"
+            output = output[: max(output.rfind(b"/"), 0)]
+        elif source in {b".", b".."}:
+            source = b""
+        else:
+            slash = source.find(b"/", 1)
+            cut = slash if slash >= 0 else len(source)
+            output += source[:cut]
+            source = source[cut:]
+    return list(output)
+
+
+def normal_pattern(path: bytes) -> list[int]:
+    """Bring the path of a rule to the form that is compared and counted."""
+    anchored = path.endswith(b"$")  # special at the very end only
+    if anchored:
+        path = path[:-1]
+    before, question, after = path.partition(b"?")
+    units = component(before, query=False, pattern=True)
+    units += list(question) + component(after, query=True, pattern=True)
+    # "**" says what "*" says.
+    units = [unit for place, unit in enumerate(units) if unit != STAR or units[place - 1 : place] != [STAR]]
+    if units and units[-1] == STAR:
+        # A last "*", or "*$", adds nothing to what is matched: it does not count.
+        return units[:-1]
+    return [*units, END] if anchored else units
+
+
+def covers(pattern: list[int], target: list[int]) -> bool:
+    """Whether the pattern is exhausted before a difference occurs: after each unit, the places that were reached."""
+    reached = {0}  # RFC 9309 2.2.2: from the first octet of the path
+    for unit in pattern:
+        if unit == STAR:
+            reached = {place for place in range(len(target) + 1) if place >= min(reached)}
+        elif unit == END:
+            reached = {place for place in reached if place == len(target)}
+        else:
+            reached = {place + 1 for place in reached if place < len(target) and target[place] == unit}
+        if not reached:
+            return False
+    return True
+
+
+def counts(record: Record) -> bool:
+    """Whether a line is a rule at all."""
+    if any(octet in CONTROL.replace(b"\t", b"") for octet in record.path):
+        return False
+    return record.path.startswith((b"/", b"*"))
+
+
+def decide(records: list[Record], url: bytes) -> Decision:
+    """RFC 9309 2.2.2: the most specific match decides; of equivalent ones the Allow; nothing matches: allowed."""
+    target = normal_target(url)
+    if bytes(target) == b"/robots.txt":
+        return Decision(allowed=True, exempt=True)
+    patterns = [(record, normal_pattern(record.path)) for record in records if counts(record)]
+    found = [(len(pattern), record) for record, pattern in patterns if covers(pattern, target)]
+    if not found:
+        return Decision(allowed=True)
+    most = max(octets for octets, _ in found)
+    allowed = any(record.allow for octets, record in found if octets == most)
+    lines = frozenset(record.line for octets, record in found if octets == most and record.allow == allowed)
+    return Decision(allowed=allowed, octets=most, lines=lines)
+
+
+def split_lines(octets: bytes) -> list[bytes]:
+    """RFC 9309 2.2, NL: CR, LF or CRLF, and nothing else."""
+    lines, line, place = [], bytearray(), 0
+    while place < len(octets):
+        if octets[place : place + 2] == b"\r\n":
+            place += 1
+        if octets[place] in b"\r\n":
+            lines.append(bytes(line))
+            line = bytearray()
+        else:
+            line.append(octets[place])
+        place += 1
+    lines.append(bytes(line))
+    return lines
+
+
+def fields(octets: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Return number, field name in lower case and value of each line that has a colon."""
+    found = []
+    for number, line in enumerate(split_lines(octets), start=1):
+        name, colon, value = line.partition(b"#")[0].partition(b":")
+        if colon:
+            found.append((number, name.strip(BLANK).lower(), value.strip(BLANK)))
+    return found
+
+
+def records_for(octets: bytes, token: bytes) -> list[Record]:
+    """RFC 9309 2.2.1: the rules of all groups that name the token, else of all groups for everybody."""
+    groups: list[tuple[list[bytes], list[Record]]] = []
+    for number, field, value in fields(octets):
+        if field == b"user-agent":
+            if not groups or groups[-1][1]:
+                groups.append(([], []))
+            groups[-1][0].append(value.lower())
+        elif field in {b"allow", b"disallow"} and groups:
+            groups[-1][1].append(Record(number, field == b"allow", value))
+    agent = token.lower() if any(token.lower() in agents for agents, _ in groups) else b"*"
+    return [record for agents, records in groups if agent in agents for record in records]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from politesse import __version__
+from politesse.cli.app import app
+
+AGENT = "http://127.0.0.1/"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check"],
+        ["check", "--agent", "", AGENT],
+        ["check", "--agent", "*", AGENT],
+        ["check", "--agent", "naïve", AGENT],
+        ["check", "--agent", "example:bot", AGENT],
+        ["check", "--agent", "Mozilla/5.0 (compatible; ExampleBot/1.0)", AGENT],
+        ["check", "--timeout", "0", AGENT],
+        ["filter", "--max-pending", "0"],
+        ["filter", "--agent", "Mozilla/5.0"],
+        ["demo", "--pages", "10"],
+        ["demo", "--tasks", "0"],
+        ["unknown"],
+    ],
+)
+def test_a_mistake_in_the_options_exits_2_and_is_told(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error" in done.stderr
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = CliRunner().invoke(app, [])
+    assert done.exit_code == 2
+    assert all(command in done.output for command in ("check", "filter", "demo"))
+
+
+def test_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"politesse {__version__}\n")
+
+
+_WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name == sys.argv[1] else super().find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+from politesse.cli import main
+main()
+"""
+
+
+def _main_without(module: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as it is where ``module`` is not installed."""
+    return subprocess.run([sys.executable, "-c", _WITHOUT, module], capture_output=True, text=True, check=False)  # noqa: S603
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_extra_the_command_names_it(missing: str) -> None:
+    done = _main_without(missing)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"politesse: the command needs {missing}; run: pip install 'politesse[cli]'\n"
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_missing_extra() -> None:
+    assert "ModuleNotFoundError" in _main_without("politesse.cli.asking").stderr

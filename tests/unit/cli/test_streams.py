@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse.cli.streams import MAX_LINE_BYTES, Aside, Outlet, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    yield reader, writer
+    for fd in (reader, writer):
+        try:
+            os.close(fd)
+        except OSError:
+            continue
+
+
+async def _lines_of(reader: int) -> list[bytes]:
+    return [line async for line in lines(reader)]
+
+
+async def _lines(pipe: tuple[int, int], octets: bytes) -> list[bytes]:
+    """Write from a thread: a pipe holds less than some of these texts."""
+    reader, writer = pipe
+
+    def write() -> None:
+        left = octets
+        while left:
+            left = left[os.write(writer, left) :]
+        os.close(writer)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    found = await _lines_of(reader)
+    thread.join()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("octets", "expected"),
+    [
+        (b"", []),
+        (b"a\nb\n", [b"a", b"b"]),
+        (b"a\r\nb", [b"a", b"b"]),
+        (b"\n \n\r\n  a b \t\n\n", [b"a b"]),
+        (b"\xff\x00\n", [b"\xff\x00"]),
+    ],
+)
+async def test_lines_come_without_their_ends_and_none_that_are_empty(
+    pipe: tuple[int, int], octets: bytes, expected: list[bytes]
+) -> None:
+    assert await _lines(pipe, octets) == expected
+
+
+async def test_lines_are_whole_wherever_a_block_ends(pipe: tuple[int, int]) -> None:
+    expected = [b"line %d%b" % (n, b"x" * (n % 97)) for n in range(20_000)]
+    assert await _lines(pipe, b"\n".join(expected)) == expected
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+async def test_a_line_without_end_is_cut_off_and_the_next_one_is_whole(pipe: tuple[int, int], end: bytes) -> None:
+    long = b"x" * (20 * MAX_LINE_BYTES)
+    found = await _lines(pipe, b"before\n" + long + b"\nafter\n" + long + end)
+    cut = long[: MAX_LINE_BYTES + 1]
+    assert found == [b"before", cut, b"after", cut]
+
+
+async def test_a_line_of_the_greatest_length_is_whole(pipe: tuple[int, int]) -> None:
+    long = b"x" * MAX_LINE_BYTES
+    assert await _lines(pipe, long + b"\n" + long) == [long, long]
+
+
+async def test_a_line_is_there_before_the_next_one_is_written(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    source = lines(reader)
+    os.write(writer, b"first\nsec")
+    assert await anext(source) == b"first"
+    os.write(writer, b"ond\n")
+    assert await anext(source) == b"second"
+    os.close(writer)
+    assert [line async for line in source] == []
+
+
+async def test_waiting_for_a_line_blocks_no_other_task(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    waiting = asyncio.create_task(_lines_of(reader))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    os.close(writer)
+    assert await waiting == []
+
+
+async def test_a_closed_descriptor_raises(pipe: tuple[int, int]) -> None:
+    os.close(pipe[0])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await _lines_of(pipe[0])
+
+
+async def test_outlet_writes_everything_in_order(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    expected = [b"line %d" % n for n in range(50_000)]
+    reading = asyncio.create_task(_lines_of(reader))
+    with closing(Outlet(writer)) as outlet:
+        for line in expected:
+            await outlet.write(line + b"\n")
+        await outlet.flush()
+    os.close(writer)
+    assert await reading == expected
+
+
+async def test_outlet_holds_up_its_writer_while_nobody_reads(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    written = 0
+
+    async def write() -> None:
+        nonlocal written
+        with closing(Outlet(writer)) as outlet:
+            for _ in range(10_000):
+                await outlet.write(b"x" * 1_023 + b"\n")
+                written += 1
+            await outlet.flush()
+        os.close(writer)
+
+    writing = asyncio.create_task(write())
+    before = -1
+    while written > before:
+        before = written
+        await asyncio.sleep(0.01)
+    assert written < 10_000
+    assert len(await _lines_of(reader)) == 10_000
+    await writing
+
+
+async def test_outlet_tells_that_nobody_will_read(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    os.close(reader)
+    with closing(Outlet(writer)) as outlet:
+        await outlet.write(b"x\n")
+        with pytest.raises(BrokenPipeError):
+            await outlet.flush()
+        with pytest.raises(BrokenPipeError):
+            await outlet.write(b"y\n")
+
+
+async def test_outlet_that_is_closed_with_an_error_unseen_is_quiet(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    os.close(reader)
+    with closing(Outlet(writer)) as outlet:
+        await outlet.write(b"x\n")
+        await asyncio.sleep(0.01)
+
+
+async def test_aside_raises_what_the_call_raised() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    aside = Aside("test")
+    with closing(aside):
+        with pytest.raises(ZeroDivisionError):
+            await aside.call(fail)
+        assert await aside.call(lambda: 42) == 42
+
+
+async def test_aside_leaves_out_what_nobody_waits_for_any_more() -> None:
+    begun, done = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def block() -> None:
+        begun.set()
+        done.wait()
+
+    with closing(Aside("test")) as aside:
+        blocking = asyncio.create_task(aside.call(block))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        given_up = asyncio.create_task(aside.call(lambda: calls.append("given up")))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        done.set()
+        await blocking
+        await aside.call(lambda: calls.append("next"))
+    assert calls == ["next"]

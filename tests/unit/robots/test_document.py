@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import pytest
+
+from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
+
+
+def read(*lines: str) -> RobotsTxt:
+    return RobotsTxt.parse("\n".join(lines))
+
+
+def denied(rules: RuleSet, *targets: str) -> set[str]:
+    """Which of the targets are denied."""
+    return {target for target in targets if not rules.allowed(target)}
+
+
+@pytest.mark.parametrize(
+    ("agent", "token"),
+    [
+        ("ExampleBot", "examplebot"),
+        ("ExampleBot/1.0 (+https://example.com/bot)", "examplebot"),
+        ("FooBot/1.2 [http://foobot.int; foo@bot.int]", "foobot"),
+        ("Foo Bar", "foo"),
+        ("Foo\tBar", "foo"),
+        ("  Foo  ", "foo"),
+        ("googlebot*", "googlebot"),
+        ("Foo;bar", "foo"),
+        ("Foo(bar)", "foo"),
+        ("Foo,bar", "foo"),
+        ("MJ12bot/v1.4", "mj12bot"),
+        ("360Spider", "360spider"),
+        ("Foo-Bar_Baz.2", "foo-bar_baz.2"),
+        ("", ""),
+        ("   ", ""),
+        ("/1.0", ""),
+        ("*", ""),
+        ("*foo", ""),
+        ("(compatible)", ""),
+        ("ツ", ""),
+        ("Fooé", ""),
+        ("foo ツ", "foo"),
+        ("\u212aelvin", ""),  # the Kelvin sign: a "k" in lower case, and no ASCII
+    ],
+)
+def test_product_token_ends_before_what_no_token_holds(agent: str, token: str) -> None:
+    assert product_token(agent) == token
+
+
+def test_a_group_binds_the_agents_it_names_whatever_their_case() -> None:
+    robots = read("user-agent: FOOBOT", "disallow: /")
+    for agent in ("FooBot", "foobot", "FOOBOT/2.1", "foobot (x)"):
+        assert not robots.rules_for(agent).allowed("/a"), agent
+    for agent in ("Foo", "Bot", "FooBot-Images", "FooBots", "MyFooBot", ""):
+        assert robots.rules_for(agent).allowed("/a"), agent
+
+
+@pytest.mark.parametrize("value", ["foobot", "FooBot/1.2", "foobot*", "FooBot (beta)", "foobot, barbot", "foobot;x"])
+def test_suffix_of_a_user_agent_line_is_ignored(value: str) -> None:
+    robots = read(f"user-agent: {value}", "disallow: /")
+    assert not robots.rules_for("FooBot").allowed("/a")
+    assert robots.rules_for("BarBot").allowed("/a")
+
+
+def test_digits_belong_to_a_token() -> None:
+    robots = read("user-agent: MJ12bot", "disallow: /")
+    assert not robots.rules_for("MJ12bot").allowed("/a")
+    assert robots.rules_for("MJ").allowed("/a")
+
+
+@pytest.mark.parametrize("value", ["*", "* ", "*\t", "* foo", "*\tfoo", "* # all"])
+def test_star_is_for_everybody(value: str) -> None:
+    robots = read(f"user-agent: {value}", "disallow: /")
+    assert not robots.rules_for("FooBot").allowed("/a")
+    assert list(robots.groups[0].agents) == ["*"]
+
+
+@pytest.mark.parametrize("value", ["", "*foo", "**", "/1.0", "(x)", "ツ", "foo\0", "\x01"])
+def test_line_without_a_token_names_nobody(value: str) -> None:
+    robots = read("user-agent: a", "disallow: /a", f"user-agent: {value}", "disallow: /")
+    assert Quirk.NAMES_NOBODY in robots.lines[2].quirks
+    assert robots.groups[1].agents == {}
+    for agent in ("a", "foo", "bar", "", "*"):
+        assert robots.rules_for(agent).allowed("/x"), agent
+    assert not robots.rules_for("a").allowed("/a")
+
+
+def test_rules_below_a_line_without_a_token_bind_who_is_named_beside_it() -> None:
+    robots = read("user-agent:", "user-agent: foo", "disallow: /")
+    assert not robots.rules_for("foo").allowed("/a")
+    assert robots.rules_for("bar").allowed("/a")
+
+
+def test_agents_in_a_row_share_what_follows() -> None:
+    robots = read("user-agent: barbot", "user-agent: bazbot", "disallow: /x", "user-agent: other", "disallow: /y")
+    assert [list(group.agents) for group in robots.groups] == [["barbot", "bazbot"], ["other"]]
+    for agent in ("barbot", "bazbot"):
+        assert denied(robots.rules_for(agent), "/x", "/y") == {"/x"}
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "",
+        "# a note",
+        "Sitemap: https://h/s.xml",
+        "Crawl-delay: 5",
+        "Host: h",
+        "foo: bar",
+        "no colon at all",
+        "Request-rate: x",
+    ],
+)
+def test_nothing_but_a_rule_ends_a_row_of_agents(between: str) -> None:
+    robots = read("user-agent: a", between, "user-agent: b", between, "disallow: /")
+    assert [list(group.agents) for group in robots.groups] == [["a", "b"]]
+    assert not robots.rules_for("a").allowed("/x")
+    assert not robots.rules_for("b").allowed("/x")
+
+
+@pytest.mark.parametrize("rule", ["disallow: /x", "allow: /x", "disallow:", "dissallow: /x", "disallow /x"])
+def test_a_user_agent_line_that_follows_a_rule_starts_a_group(rule: str) -> None:
+    robots = read("user-agent: a", rule, "user-agent: b", "disallow: /y")
+    assert [list(group.agents) for group in robots.groups] == [["a"], ["b"]]
+    assert robots.rules_for("a").allowed("/y")
+
+
+def test_other_records_do_not_end_a_group() -> None:
+    robots = read(
+        "user-agent: a", "disallow: /x", "sitemap: https://h/", "", "crawl-delay: 1", "foo: bar", "disallow: /y"
+    )
+    assert denied(robots.rules_for("a"), "/x", "/y", "/z") == {"/x", "/y"}
+
+
+def test_groups_of_one_agent_are_merged() -> None:
+    robots = read("user-agent: e", "disallow: /foo", "disallow: /bar", "", "user-agent: E/2", "disallow: /baz")
+    assert len(robots.groups) == 2
+    assert denied(robots.rules_for("e"), "/foo", "/bar", "/baz", "/x") == {"/foo", "/bar", "/baz"}
+
+
+def test_groups_for_everybody_are_merged() -> None:
+    robots = read("user-agent: *", "disallow: /x", "user-agent: a", "disallow: /z", "user-agent: *", "disallow: /y")
+    assert denied(robots.rules_for("b"), "/x", "/y", "/z") == {"/x", "/y"}
+
+
+def test_a_named_group_replaces_that_of_everybody() -> None:
+    robots = read("user-agent: *", "disallow: /x", "crawl-delay: 9", "user-agent: foo", "disallow: /y")
+    rules = robots.rules_for("foo")
+    assert denied(rules, "/x", "/y") == {"/y"}
+    assert rules.crawl_delay is None
+
+
+def test_a_named_group_without_rules_shadows_that_of_everybody() -> None:
+    robots = read("user-agent: *", "disallow: /", "user-agent: foo")
+    assert robots.rules_for("foo").allowed("/a")
+    assert not robots.rules_for("bar").allowed("/a")
+
+
+def test_without_a_group_nothing_is_restricted() -> None:
+    assert read("user-agent: a", "disallow: /").rules_for("b").match("/x").rule is None
+    assert read().rules_for("b").allowed("/")
+
+
+def test_everybody_may_stand_beside_a_name() -> None:
+    robots = read("user-agent: *", "user-agent: foo", "disallow: /x")
+    for agent in ("foo", "bar"):
+        assert denied(robots.rules_for(agent), "/x", "/y") == {"/x"}
+
+
+def test_an_agent_that_is_named_twice_in_a_group_is_named_once() -> None:
+    robots = read("user-agent: foo", "user-agent: FOO/2", "user-agent: foo", "disallow: /x")
+    assert robots.groups[0].agents == {"foo": 0}
+    assert len(robots.rules_for("foo")) == 1
+
+
+def test_the_first_token_that_has_a_group_counts() -> None:
+    robots = read(
+        "user-agent: bot", "disallow: /b", "user-agent: bot-news", "disallow: /n", "user-agent: *", "disallow: /e"
+    )
+    everything = ("/b", "/n", "/e")
+    assert denied(robots.rules_for(["bot-news", "bot"]), *everything) == {"/n"}
+    assert denied(robots.rules_for(["bot", "bot-news"]), *everything) == {"/b"}
+    assert denied(robots.rules_for(("Bot-Image/2", "Bot/2")), *everything) == {"/b"}
+    assert denied(robots.rules_for(["other", "another"]), *everything) == {"/e"}
+    assert denied(robots.rules_for([]), *everything) == {"/e"}
+
+
+@pytest.mark.parametrize("agent", ["", "*", "/1.0", "ツ"])
+def test_agent_without_a_token_obeys_the_group_for_everybody(agent: str) -> None:
+    robots = read("user-agent: foo", "disallow: /f", "user-agent: *", "disallow: /e")
+    assert denied(robots.rules_for(agent), "/f", "/e") == {"/e"}
+
+
+def test_rules_before_any_agent_are_nobodys() -> None:
+    robots = read("disallow: /", "allow: /a", "user-agent: *", "disallow: /b")
+    assert [line.quirks for line in robots.lines] == [(Quirk.BEFORE_ANY_GROUP,), (Quirk.BEFORE_ANY_GROUP,), (), ()]
+    assert denied(robots.rules_for("x"), "/a", "/b", "/c") == {"/b"}
+
+
+@pytest.mark.parametrize("line", ["crawl-delay: 5", "request-rate: 1/5", "visit-time: 0600-0845", "comment: hi"])
+def test_directives_before_any_agent_are_nobodys(line: str) -> None:
+    robots = read(line, "user-agent: *", "disallow: /b")
+    assert robots.lines[0].quirks == (Quirk.BEFORE_ANY_GROUP,)
+    rules = robots.rules_for("x")
+    assert (rules.crawl_delay, rules.request_rates, rules.visit_times, rules.comments) == (None, (), (), ())
+
+
+@pytest.mark.parametrize("value", ["foo", "foo/", "http://h/a", "$", "?a", "%2Fa", ".*", "\\a"])
+@pytest.mark.parametrize("field", ["allow", "disallow"])
+def test_pattern_that_starts_with_neither_slash_nor_star_matches_nothing(field: str, value: str) -> None:
+    robots = read("user-agent: *", f"{field}: {value}", "disallow: /z")
+    assert robots.lines[1].quirks == (Quirk.NO_LEADING_SLASH,)
+    rules = robots.rules_for("x")
+    assert len(rules) == 1
+    assert denied(rules, "/foo", "/foo/", "/", "/a", "/?a", "/http://h/a", "/z") == {"/z"}
+
+
+def test_pattern_may_start_with_a_star() -> None:
+    robots = read("user-agent: *", "disallow: *.gif$")
+    assert robots.lines[1].quirks == ()
+    assert denied(robots.rules_for("x"), "/x/y.gif", "/x/y.gif?q", "/.gif") == {"/x/y.gif", "/.gif"}
+
+
+def test_empty_allow_says_nothing() -> None:
+    robots = read("user-agent: *", "disallow: /", "allow:")
+    assert robots.lines[2].quirks == (Quirk.EMPTY_ALLOW,)
+    assert not robots.rules_for("x").allowed("/a")
+
+
+def test_empty_disallow_restricts_nothing_and_cancels_nothing() -> None:
+    robots = read("user-agent: *", "disallow:", "disallow: /a", "disallow: # nothing")
+    assert [line.quirks for line in robots.lines] == [(), (), (), ()]
+    assert denied(robots.rules_for("x"), "/a", "/b") == {"/a"}
+
+
+def test_rule_with_a_control_character_binds_nobody() -> None:
+    robots = read("user-agent: *", "disallow: /a\0b", "allow: /\x1f", "disallow: /c", "disallow: /\x7f")
+    assert [Quirk.CONTROL_CHARACTER in line.quirks for line in robots.lines] == [False, True, True, False, True]
+    rules = robots.rules_for("x")
+    assert len(rules) == 1
+    assert denied(rules, "/a", "/a%00b", "/%1F", "/c", "/%7F") == {"/c"}
+
+
+def test_agent_with_a_control_character_names_nobody() -> None:
+    robots = read("user-agent: fo\x0bo", "disallow: /")
+    assert robots.lines[0].quirks == (Quirk.CONTROL_CHARACTER, Quirk.NAMES_NOBODY)
+    assert robots.rules_for("fo").allowed("/a")
+
+
+def test_directives_bind_the_agents_listed_so_far() -> None:
+    robots = read(
+        *("user-agent: a", "request-rate: 1/5", "crawl-delay: 2", "user-agent: b", "comment: for a and b"),
+        *("user-agent: c", "user-agent: a", "disallow: /x", "visit-time: 0600-0845", "crawl-delay: 3"),
+    )
+    a, b, c = (robots.rules_for(agent) for agent in "abc")
+    assert (a.request_rates, b.request_rates, c.request_rates) == ((RequestRate(1, 5),), (), ())
+    assert (a.comments, b.comments, c.comments) == (("for a and b",), ("for a and b",), ())
+    assert (a.crawl_delay, b.crawl_delay, c.crawl_delay) == (3.0, 3.0, 3.0)
+    for rules in (a, b, c):
+        assert rules.visit_times == (TimeWindow(360, 525),)
+        assert not rules.allowed("/x")
+
+
+def test_delay_of_one_agent_is_not_that_of_the_next() -> None:
+    robots = read("user-agent: a", "crawl-delay: 7", "user-agent: b", "crawl-delay: 2", "disallow: /x")
+    assert robots.rules_for("a").crawl_delay == 7.0
+    assert robots.rules_for("b").crawl_delay == 2.0
+
+
+@pytest.mark.parametrize(
+    ("line", "attribute", "nothing"),
+    [
+        ("crawl-delay: 5", "crawl_delay", None),
+        ("request-rate: 1/10m", "request_rates", ()),
+        ("visit-time: 0600-0845", "visit_times", ()),
+        ("comment: hi", "comments", ()),
+    ],
+)
+def test_directives_for_everybody_never_bind_a_named_agent(line: str, attribute: str, nothing: object) -> None:
+    robots = read("user-agent: *", line, "disallow: /a", "", "user-agent: mybot", "disallow: /b")
+    assert getattr(robots.rules_for("mybot"), attribute) == nothing
+    assert getattr(robots.rules_for("other"), attribute) != nothing
+
+
+def test_the_largest_of_several_delays_counts() -> None:
+    robots = read(
+        "user-agent: a",
+        "crawl-delay: 5",
+        "crawl-delay: 10",
+        "crawl-delay: 0.5",
+        "disallow: /",
+        "user-agent: a",
+        "crawl-delay: 7",
+    )
+    assert robots.rules_for("a").crawl_delay == 10.0
+
+
+def test_a_delay_of_zero_is_not_no_delay() -> None:
+    assert read("user-agent: *", "crawl-delay: 0").rules_for("a").crawl_delay == 0.0
+
+
+def test_merged_groups_keep_all_directives_in_order() -> None:
+    robots = read(
+        *("user-agent: a", "comment: one", "request-rate: 10/60", "visit-time: 0100-0200", "disallow: /x"),
+        *("user-agent: b", "comment: not mine", "disallow: /"),
+        *("user-agent: a", "comment: two", "request-rate: 20/1h 0000-0100", "visit-time: 0300 0400"),
+    )
+    rules = robots.rules_for("a")
+    assert rules.comments == ("one", "two")
+    assert rules.request_rates == (RequestRate(10, 60), RequestRate(20, 3600, TimeWindow(0, 60)))
+    assert rules.visit_times == (TimeWindow(60, 120), TimeWindow(180, 240))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "crawl-delay: soon",
+        "crawl-delay:",
+        "crawl-delay: -1",
+        "request-rate: 0/5",
+        "visit-time: 2542-3199",
+        "crawl-delay: 5\0",
+        "comment: a\x1b[2J",
+    ],
+)
+def test_directive_that_cannot_be_meant_is_ignored(line: str) -> None:
+    robots = read("user-agent: *", line, "disallow: /a")
+    assert Quirk.INVALID_VALUE in robots.lines[1].quirks
+    rules = robots.rules_for("x")
+    assert (rules.crawl_delay, rules.request_rates, rules.visit_times, rules.comments) == (None, (), (), ())
+    assert not rules.allowed("/a")
+
+
+def test_comment_ends_at_a_number_sign_like_any_value() -> None:
+    assert read("user-agent: *", "comment: write to us: a@b # thanks").rules_for("x").comments == ("write to us: a@b",)
+
+
+def test_sitemaps_are_collected_wherever_they_stand() -> None:
+    robots = read(
+        *("SITEMAP: https://h/S.xml", "user-agent: a", "Sitemap: https://other.example/ü.xml", "disallow: /"),
+        *("sitemap : http://h:80/3.xml # third", "user-agent: b", "site-map: https://h/no.xml", "Sitemap /4.xml"),
+    )
+    assert robots.sitemaps == ["https://h/S.xml", "https://other.example/ü.xml", "http://h:80/3.xml", "/4.xml"]
+
+
+def test_every_line_that_says_something_is_kept() -> None:
+    robots = read(
+        "# a note",
+        "foo: bar",
+        "",
+        "user-agent: *",
+        "no colon here",
+        "Disallow[Content-Type]: image/jpeg",
+        "Noindex: /a",
+    )
+    assert [(line.number, line.name, line.value) for line in robots.lines] == [
+        (2, "foo", "bar"),
+        (4, "user-agent", "*"),
+        (5, "no colon here", ""),
+        (6, "Disallow[Content-Type]", "image/jpeg"),
+        (7, "Noindex", "/a"),
+    ]
+    assert len(robots.rules_for("x")) == 0
+
+
+def test_quirks_of_the_file_are_kept() -> None:
+    assert RobotsTxt.parse(b"\xef\xbb\xbf<html>").quirks == (Quirk.BYTE_ORDER_MARK, Quirk.LOOKS_LIKE_HTML)
+    assert RobotsTxt.parse("user-agent: *\n".encode("utf-16")).quirks == (Quirk.TRANSCODED,)
+    assert RobotsTxt.parse(b"user-agent: *\n").quirks == ()
+
+
+def test_octets_and_text_are_read_alike() -> None:
+    body = "user-agent: *\ndisallow: /caf\u00e9\n"
+    for robots in (RobotsTxt.parse(body), RobotsTxt.parse(body.encode())):
+        assert denied(robots.rules_for("x"), "/caf%C3%A9", "/café", "/cafe") == {"/caf%C3%A9", "/café"}
+
+
+def test_octets_that_are_no_utf_8_are_compared_as_they_are() -> None:
+    rules = RobotsTxt.parse(b"user-agent: *\ndisallow: /caf\xe9\n").rules_for("x")
+    assert denied(rules, "/caf%E9", "/caf%e9/x", "/caf%C3%A9", "/caf%EF%BF%BD", "/caf") == {"/caf%E9", "/caf%e9/x"}
+
+
+def test_web_page_restricts_nothing() -> None:
+    robots = read(
+        "<!DOCTYPE html>", "<html><head><title>404: not found</title></head>", "<body>Disallow: /</body>", "</html>"
+    )
+    assert robots.groups == []
+    assert robots.rules_for("x").allowed("/a")
+
+
+def test_dialect_is_that_of_the_rfc_unless_told() -> None:
+    assert read().dialect is Dialect.RFC9309
+    assert RobotsTxt.parse(b"", dialect=Dialect.RFC9309).dialect is Dialect.RFC9309
+
+
+def test_group_is_told_apart_by_its_repr() -> None:
+    robots = read("user-agent: a", "user-agent: *", "disallow: /x", "allow: /y")
+    assert repr(robots.groups[0]) == "<Group a, *: 2 rules>"
+    assert [line.number for line in robots.groups[0].rules] == [3, 4]
+    assert repr(robots) == "<RobotsTxt rfc9309: 4 lines, 1 groups>"
