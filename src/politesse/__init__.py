@@ -6,8 +6,9 @@
     robots/                   what a robots.txt says: lexer, groups, rules (pure)
     access/                   getting it, and how long it holds: fetch, outcome table, cache
     stores/                   keeping it
-    identity                  who the crawler says it is
-    gatekeeper, sieve         the question before each request, for one URL or for many
+    pacing/, turns            when the next request to a host may start, and the life of that request
+    identity, policy          who the crawler says it is, and its own word on a host
+    gatekeeper, view, sieve   the question before each request, for one URL or for many
     integrations/, cli/       inside aiohttp; the command ``politesse``
 """
 
@@ -21,13 +22,18 @@ from politesse.errors import (
     PolitesseError,
     PolitesseWarning,
     StoreError,
+    TooFar,
 )
 from politesse.events import Event
-from politesse.gatekeeper import AgentView, Decided, Gatekeeper, HostPolicy, Statistics
+from politesse.gatekeeper import Gatekeeper, Statistics
 from politesse.origin import Origin
+from politesse.pacing.pace import Bound, NotYet, PacingOptions
+from politesse.policy import HostPolicy
 from politesse.robots import Dialect, RobotsTxt
 from politesse.stores.memory import MemoryStore
+from politesse.turns import Turn
 from politesse.verdict import AccessResult, Match, Reason, Rule, Source, Verdict
+from politesse.view import AgentView, Decided, LongDelay
 
 __version__ = "0.1.0"
 
@@ -35,6 +41,7 @@ __all__ = [
     "AccessResult",
     "AgentView",
     "AiohttpFetcher",
+    "Bound",
     "CacheOptions",
     "ClosedError",
     "ComponentFailed",
@@ -47,9 +54,12 @@ __all__ = [
     "Gatekeeper",
     "HostPolicy",
     "InvalidURL",
+    "LongDelay",
     "Match",
     "MemoryStore",
+    "NotYet",
     "Origin",
+    "PacingOptions",
     "PolitesseError",
     "PolitesseWarning",
     "Reason",
@@ -59,6 +69,8 @@ __all__ = [
     "Source",
     "Statistics",
     "StoreError",
+    "TooFar",
+    "Turn",
     "Verdict",
     "__version__",
 ]

@@ -7,6 +7,7 @@
     ├── InvalidURL           not an absolute http(s) URL that could be requested (also a ValueError)
     ├── ClosedError          asked after, or while, the gatekeeper was closed (also a RuntimeError)
     ├── StoreError           a store could not read or write a record
+    ├── TooFar               the next turn at a host is further away than the caller would wait
     └── Disallowed           robots.txt, its absence or a policy forbids the request; carries the verdict
 
 A fault of a remote server is never an exception here: it is an answer, and closes the gate.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from politesse.pacing.pace import NotYet
     from politesse.verdict import Verdict
 
 
@@ -67,3 +69,15 @@ class Disallowed(PolitesseError):
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(str(verdict))
         self.verdict = verdict
+
+
+class TooFar(PolitesseError):
+    """No turn comes within the time that the caller would wait.
+
+    Attributes:
+        not_yet: when it may come, and what binds that.
+    """
+
+    def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
+        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet!r}")
+        self.not_yet = not_yet

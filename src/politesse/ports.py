@@ -29,6 +29,8 @@ class FaultKind(StrEnum):
     """More redirects than are followed, or a loop."""
     REDIRECT_TARGET = "redirect-target"
     """A redirect without a usable http(s) target, or to one that must not be followed."""
+    HOST_CLOSED = "host-closed"
+    """The host has asked to be left alone, so it was not asked."""
     INTERNAL = "internal"
     """The fetcher itself failed."""
 
@@ -93,12 +95,14 @@ class FetchFault:
         detail: what happened, as a phrase for people.
         final_url: the URL of the hop that failed.
         status: of that hop, where one came.
+        retry_after_s: in how many seconds to ask again, where that is known.
     """
 
     kind: FaultKind
     detail: str
     final_url: str
     status: int | None = None
+    retry_after_s: float | None = None
 
 
 FetchResult = FetchResponse | FetchFault

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     """A host policy of this crawler denies the host."""
     POLICY_EXEMPT = "policy-exempt"
     """A host policy of this crawler exempts the host from robots.txt."""
+    TOO_SLOW = "too-slow"
+    """The site asks for a pace that this crawler will not keep, so it stays away."""
     INVALID_URL = "invalid-url"
     """The text is no http(s) URL; only where many are judged at once, elsewhere InvalidURL is raised."""
 
@@ -250,6 +252,7 @@ _WORDS: Final = {
     Reason.TOO_MANY_REQUESTS: "the server answered robots.txt with 429, so every page waits",
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
+    Reason.TOO_SLOW: "the site asks for a slower pace than this crawler keeps",
     Reason.INVALID_URL: "the URL is invalid",
 }
 

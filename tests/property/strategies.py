@@ -6,7 +6,7 @@ buys ten times the examples, and it still shrinks: fewer octets and smaller ones
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hypothesis import strategies as st
@@ -87,6 +87,19 @@ def _path(choices: Choices) -> Path:
     return Path(start, places, end, text)
 
 
+def _rival(choices: Choices, path: Path) -> Path:
+    """A path of the same length that matches what the other does: one character of it is a star."""
+    place = choices.number(max(len(path.text), 1))
+    return replace(path, text=path.text[:place] + "*" + path.text[place + 1 :])
+
+
+def _paths(choices: Choices, most: int) -> list[Path]:
+    paths = [_path(choices)]
+    for _ in range(choices.number(most)):
+        paths.append(_path(choices) if choices.number(3) else _rival(choices, choices.one_of(paths)))
+    return paths
+
+
 def _url(choices: Choices, paths: Sequence[Path]) -> str:
     """A target that is near one of the paths: its stars filled in, all else spelled anew."""
     path = choices.one_of(paths)
@@ -110,7 +123,7 @@ class Case:
 
 def _one_group(octets: bytes) -> Case:
     choices = Choices(octets)
-    paths = [_path(choices) for _ in range(1 + choices.number(6))]
+    paths = _paths(choices, 6)
     lines = [f"{choices.one_of(('Disallow', 'Allow'))}: {path.text}" for path in paths]
     targets = tuple(_url(choices, paths) for _ in range(1 + choices.number(6)))
     return Case("\n".join(["User-agent: *", *lines]).encode(), targets)
@@ -118,7 +131,7 @@ def _one_group(octets: bytes) -> Case:
 
 def _many_groups(octets: bytes) -> Case:
     choices = Choices(octets)
-    paths = [_path(choices) for _ in range(1 + choices.number(3))]
+    paths = _paths(choices, 3)
     text = ""
     for _ in range(2 + choices.number(12)):
         line = choices.one_of(

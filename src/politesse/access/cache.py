@@ -295,6 +295,11 @@ class RobotsCache:
                 # Good for this question even if its lifetime is over already: it was got for it.
                 return landed
 
+    def ask_ahead(self, origin: Origin, agent: str) -> None:
+        """Have an entry made that answers ``agent``, without waiting for it."""
+        if not self._closed:
+            (self._flights.get(str(origin)) or self._take_off(origin)).agents.add(agent)
+
     async def forget(self, origin: Origin) -> None:
         """Drop what is known about ``origin``: the next question asks for its robots.txt, or waits for who does."""
         entry = self.entries.pop(str(origin), None)

@@ -8,7 +8,7 @@ moves what the record stands for (``standing``).
     2xx but 206                    new, successful           none
     304 to a conditional request   confirmed                 none
     401, 403 where they forbid     new, forbidden            none
-    429                            kept                      too many requests, retry at R
+    429, a host that is closed     kept                      too many requests, retry at R
     other 4xx, too many redirects  new, unavailable          none
     anything else, any fault       kept                      unreachable, retry at R
 
@@ -183,7 +183,9 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
             )
             return Record(settled, None)
         fault = f"{result.kind}: {result.detail}"
-        return Record(copy, _trouble(AccessResult.UNREACHABLE, fault, result, record, now_wall, policy, jitter))
+        closed = result.kind is FaultKind.HOST_CLOSED
+        troubled = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
+        return Record(copy, _trouble(troubled, fault, result, record, now_wall, policy, jitter))
     classified = classify(result, policy)
     if classified is None and copy is not None:
         return Record(_confirmed(copy, result, now_wall, policy), None)
@@ -311,7 +313,7 @@ def _trouble(
 ) -> Trouble:
     before = record.trouble if record is not None else None
     failures = 1 if before is None else before.failures + 1
-    asked_s = retry_after_s(answer.headers, now_wall) if isinstance(answer, FetchResponse) else None
+    asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
     if asked_s is None:
         # The exponent is bounded, so that a year of failures is no overflow.
         backoff_s = min(policy.retry_min_s * 2.0 ** min(failures - 1, 32), policy.retry_max_s)

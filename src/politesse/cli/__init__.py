@@ -11,11 +11,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
 def main() -> None:
     """Run the command; exits with 2 where the extra ``cli`` is not installed."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show is no reason to fail
     try:
         from politesse.cli.app import app  # noqa: PLC0415 - typer and rich are optional
     except ModuleNotFoundError as error:

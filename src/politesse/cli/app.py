@@ -11,7 +11,7 @@ from politesse import __version__
 from politesse.cli import check as check_command
 from politesse.cli import filter as filter_command
 from politesse.cli.asking import Asking, run
-from politesse.cli.console import errors, output, tolerate_any_encoding
+from politesse.cli.console import errors, output
 from politesse.cli.demo import Plan
 from politesse.cli.demo import run as run_demo
 
@@ -44,12 +44,11 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
 @app.callback()
 def common(
     *,
-    version: Annotated[  # noqa: ARG001 - its callback does the work
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Ask before you crawl: what does robots.txt permit, and why?"""
-    tolerate_any_encoding()
 
 
 @app.command()

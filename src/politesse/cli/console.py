@@ -38,13 +38,6 @@ def plain(text: str, style: str = "") -> Text:
     return Text(text, style=style)
 
 
-def tolerate_any_encoding() -> None:
-    """Escape what the terminal's encoding cannot show, instead of failing on it."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _console(*, stderr: bool) -> Console:
     console = _PipeConsole(stderr=stderr)
     if not console.is_terminal:

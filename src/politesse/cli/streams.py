@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_LINE_BYTES: Final = 64 * 1024
+MAX_LINE_BYTES: Final = 16 * 1024
 """What is longer is no URL that any server takes; lines are cut off there, so that memory stays bounded."""
 
 _BLOCK_BYTES: Final = 64 * 1024

@@ -22,7 +22,7 @@ from politesse.errors import Disallowed
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse.gatekeeper import AgentView
+    from politesse.view import AgentView
 
 
 class ClientDisallowed(Disallowed, aiohttp.ClientError):

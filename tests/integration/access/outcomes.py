@@ -1,4 +1,4 @@
-"""DESIGN.md's outcome table, each row as a server shows it."""
+"""The table of outcomes, each row as a server shows it."""
 
 from __future__ import annotations
 

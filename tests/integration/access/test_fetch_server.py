@@ -15,6 +15,7 @@ from politesse import AiohttpFetcher, Dialect, FetchOptions, Gatekeeper, Reason
 from politesse.access import fetch as fetch_module
 from politesse.access.cache import CacheOptions, RobotsCache
 from politesse.access.fetch import MIN_BODY_BYTES
+from politesse.access.guard import SystemResolver
 from politesse.errors import ClosedError
 from politesse.events import Publisher
 from politesse.origin import Origin
@@ -139,6 +140,12 @@ async def test_a_name_that_does_not_resolve_is_a_dns_fault(addresses: Sequence[s
     assert names.asked == ["nowhere.example"]
     async with Gatekeeper(UA, fetcher=AiohttpFetcher(UA, resolver=names)) as gate:
         assert (await gate.check("http://nowhere.example/")).reason is Reason.UNREACHABLE
+
+
+async def test_without_another_resolver_the_systems_own_is_asked() -> None:
+    assert set(await SystemResolver().resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
+    async with Server(response(200, FILE)) as server:
+        assert responded(await fetch_from(server, host="localhost")).body == FILE
 
 
 class Hanging:

@@ -55,6 +55,7 @@ async def test_could_not_be_told_wins_over_disallowed() -> None:
     assert done.code == 2
 
 
+@pytest.mark.realtime
 async def test_a_server_that_never_answers_could_not_be_told_after_the_timeout() -> None:
     async with serving(Origin(status=None)) as origin:
         done = await politesse("check", f"{origin.base}/", "--timeout", "0.2")

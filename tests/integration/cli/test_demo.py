@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 
 import pytest
 from rich.console import Console
 
 from politesse import Gatekeeper, Match, Reason, Verdict
-from politesse.cli.demo import Plan, run
+from politesse.cli.demo import Plan, run, view
 from tests.integration.cli.command import politesse
+
+pytestmark = pytest.mark.realtime  # a Retry-After and a black hole are waited for
 
 ORIGINS = ["wildcards", "not found", "forbidden", "recovers", "slow down", "redirects", "black hole", "html"]
 GOOD = "no forbidden page was requested, none before its robots.txt, and every allowed page was served"
@@ -110,9 +113,9 @@ def _allowed(url: str) -> Verdict:
     return Verdict(url, "test", allowed=True, match=Match(Reason.NO_RULE))
 
 
-async def _demo(gate: type[Gatekeeper]) -> tuple[int, str]:
+async def _demo(gate: type[Gatekeeper], *, terminal: bool = False) -> tuple[int, str]:
     out = io.StringIO()
-    code = await run(Console(file=out, width=100), SMALL, gate)
+    code = await run(Console(file=out, width=100, force_terminal=terminal), SMALL, gate)
     return code, out.getvalue()
 
 
@@ -120,6 +123,13 @@ async def test_the_gate_as_it_comes_passes() -> None:
     code, out = await _demo(Gatekeeper)
     assert code == 0
     assert GOOD in out
+
+
+async def test_in_a_terminal_the_table_fills_while_it_runs() -> None:
+    code, out = await _demo(Gatekeeper, terminal=True)
+    assert code == 0
+    assert "allowed pages" in out.partition("black hole")[0]
+    assert out.count("black hole") > 2
 
 
 @pytest.mark.parametrize(
@@ -154,3 +164,17 @@ async def test_a_crawler_that_dies_is_no_success() -> None:
     with pytest.raises(ExceptionGroup) as died:
         await _demo(DyingGate)
     assert died.group_contains(ZeroDivisionError)
+
+
+async def test_a_crawl_that_stands_still_is_ended_and_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SilentGate(Gatekeeper):
+        __slots__ = ()
+
+        async def check(self, url: str) -> Verdict:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(view, "_STALLED_S", 0.2)
+    code, out = await _demo(SilentGate)
+    assert code == 1
+    assert "saw no request" in out
+    assert "0 violations, 157 allowed pages not served" in out

@@ -105,6 +105,7 @@ async def test_an_answer_comes_before_the_input_ends() -> None:
     assert b"3 URLs" in err
 
 
+@pytest.mark.realtime
 async def test_a_server_that_never_answers_holds_up_its_own_urls_only() -> None:
     async with serving(Origin(status=None)) as silent, serving(Origin()) as origin:
         process = await start("filter", "--timeout", "2")
@@ -171,6 +172,33 @@ async def test_a_file_that_cannot_be_written_exits_2(tmp_path: Path) -> None:
     done = await politesse("filter", "--rejected", str(tmp_path / "missing" / "file"))
     assert done.code == 2
     assert "No such file or directory" in done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_in_a_terminal_progress_is_shown_on_stderr_and_stdout_stays_clean() -> None:
+    ours, terminal = os.openpty()
+    async with serving(Origin()) as origin:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "filter", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=terminal
+        )
+        os.close(terminal)
+        out, _ = await process.communicate(f"{origin.base}/a\n".encode())
+    shown = await asyncio.to_thread(_read_terminal, ours)
+    assert (process.returncode, out) == (0, f"{origin.base}/a\n".encode())
+    assert b"\x1b[" in shown
+    assert b"1 URLs in" in shown
+    assert b"Traceback" not in shown
+
+
+def _read_terminal(fd: int) -> bytes:
+    shown = b""
+    with open(fd, "rb", buffering=0) as terminal:
+        try:
+            while octets := terminal.read(65_536):
+                shown += octets
+        except OSError:
+            pass  # how Linux ends a terminal whose other side is closed
+    return shown
 
 
 async def _feed(stdin: asyncio.StreamWriter, line: bytes) -> None:

@@ -31,7 +31,7 @@ POLICY = CacheOptions().policy(Dialect.RFC9309)
 STATUSES_OF_NO_RULES = [400, 401, 402, 403, 404, 405, 410, 418, 428, 430, 451, 499]
 STATUSES_OF_UNREACHABLE = [500, 501, 502, 503, 504, 505, 511, 520, 599]
 STATUSES_OF_NO_MEANING = [100, 101, 199, 206, 300, 301, 302, 304, 305, 306, 399, 600, 700, 999]
-FAULTS = [kind for kind in FaultKind if kind is not FaultKind.REDIRECT_LIMIT]
+FAULTS = [kind for kind in FaultKind if kind not in {FaultKind.REDIRECT_LIMIT, FaultKind.HOST_CLOSED}]
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:
@@ -752,3 +752,11 @@ def test_record_that_a_wrong_clock_dated_in_the_future_stands_for_nothing(answer
     record = advance(None, answer, T0 + 365 * DAY, POLICY, 0.0)
     assert standing(record, URL, T0, POLICY) is None
     assert standing(record, URL, T0 + 365 * DAY - MINUTE, POLICY) is not None
+
+
+def test_host_that_is_closed_defers_until_it_opens() -> None:
+    fault = FetchFault(FaultKind.HOST_CLOSED, "has asked to be left alone", URL, retry_after_s=500.0)
+    held = standing(advance(None, fault, T0, POLICY, 0.0), URL, T0, POLICY)
+    assert held is not None
+    assert held.source.result is AccessResult.TOO_MANY_REQUESTS
+    assert held.source.not_before == T0 + 500

@@ -1,0 +1,1 @@
+"""When the next request to a host may start, and what binds it."""

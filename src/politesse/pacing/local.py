@@ -1,0 +1,410 @@
+"""Whose turn it is in one process: a queue for each busy host, one heap and one timer for all.
+
+A host that nobody waits for and whose interval is over has no state. A slot is stamped when its waiter resumes, not
+when it is woken, and the clock is read again then: a task may be resumed late, and a timer may fire early. Only the
+head of a queue is ever woken. A waiter that is cancelled, woken or not, leaves the queue, and whoever is next is seen
+to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import ClosedError, TooFar
+from politesse.pacing.backoff import Bearing
+from politesse.pacing.pace import Bound, NotYet, PacingOptions, stated_pace, visit_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from politesse.clock import Clock, Timer
+    from politesse.robots import RuleSet
+
+_NEVER: Final = float("-inf")
+_MIN_TIMER_S: Final = 0.0005
+
+
+class Permit:
+    """Leave for one request to one host; under way until it is finished or given back.
+
+    Attributes:
+        key: the pacing key.
+        started_mono: when it was stamped.
+        waited: whether that was later than it was asked for.
+    """
+
+    __slots__ = ("_before_mono", "_slot", "key", "started_mono", "waited")
+
+    def __init__(self, slot: _Slot, started_mono: float) -> None:
+        self.key = slot.key
+        self.started_mono = started_mono
+        self.waited = False
+        self._slot: _Slot | None = slot
+        self._before_mono = slot.last_mono
+
+    def redeem(self) -> tuple[_Slot, float] | None:
+        """Return the slot, and when its last request was before this one; None from the second time on."""
+        slot, self._slot = self._slot, None
+        return None if slot is None else (slot, self._before_mono)
+
+
+class _Waiter:
+    """Somebody in a queue: woken once it is the head and the time has come, and again if that was too early."""
+
+    __slots__ = ("_loop", "woken")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.woken: asyncio.Future[None] = self._loop.create_future()
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.woken.done():
+            self.woken.set_exception(error)
+
+    def wait_again(self) -> None:
+        self.woken = self._loop.create_future()
+
+
+class _Slot:
+    """A busy host.
+
+    Attributes:
+        key: the pacing key.
+        options: those of the pacer, or those set for this host.
+        said: the rules of each of its origins that has asked for a turn.
+        bearing: what its answers say; None before the first.
+        in_flight: how many requests are under way.
+        last_mono: the end of the last request, or the start of it where several may be under way.
+        ready_mono: from when on the next may start, as far as the interval and a closure go.
+        bound_by: what binds that.
+        timed: whether the time of day may change it.
+        armed_mono: the time of its entry in the heap that counts; None for none.
+        waiters: in the order in which they came.
+    """
+
+    __slots__ = (
+        "armed_mono",
+        "bearing",
+        "bound_by",
+        "in_flight",
+        "key",
+        "last_mono",
+        "options",
+        "ready_mono",
+        "said",
+        "timed",
+        "waiters",
+    )
+
+    def __init__(self, key: str, options: PacingOptions) -> None:
+        self.key = key
+        self.options = options
+        self.said: dict[str, RuleSet] = {}
+        self.bearing: Bearing | None = None
+        self.in_flight = 0
+        self.last_mono = _NEVER
+        self.ready_mono = _NEVER
+        self.bound_by = Bound.FLOOR
+        self.timed = False
+        self.armed_mono: float | None = None
+        self.waiters: OrderedDict[_Waiter, None] = OrderedDict()
+
+
+class LocalPacer:
+    """Spaces the requests of this process, host by host. Belongs to one event loop.
+
+    Args:
+        options: see PacingOptions.
+        clock: the clocks and the timer.
+        jitter: returns 0 to 1, to spread what a host that was closed gets when it opens.
+    """
+
+    def __init__(
+        self,
+        options: PacingOptions | None = None,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._options = options or PacingOptions()
+        self._clock = clock
+        self._jitter = jitter
+        self._options_of: dict[str, PacingOptions] = {}
+        self._slots: dict[str, _Slot] = {}
+        self._heap: list[tuple[float, int, _Slot]] = []
+        self._pushes = 0
+        self._timer: Timer | None = None
+        self._timer_mono = 0.0
+        self._closed = False
+
+    def try_start(self, key: str, origin: str, rules: RuleSet | None) -> Permit | NotYet:
+        """Return leave to start a request now, or when that may be. Waits for nothing.
+
+        Args:
+            key: the pacing key, as a host.
+            origin: whose page is to be requested.
+            rules: what its robots.txt says, or None where there is none.
+        """
+        now_mono = self._clock.monotonic()
+        slot = self._slot(key, origin, rules, now_mono)
+        if not slot.waiters and self._is_ready(slot, now_mono):
+            return self._stamp(slot, now_mono)
+        self._arm(slot)
+        return self._not_yet(slot, now_mono)
+
+    async def start(self, key: str, origin: str, rules: RuleSet | None, max_wait_s: float | None = None) -> Permit:
+        """Wait in line for leave to start a request; see ``try_start``.
+
+        Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; and ClosedError.
+        """
+        if self._closed:
+            raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
+        now_mono = self._clock.monotonic()
+        slot = self._slot(key, origin, rules, now_mono)
+        if not slot.waiters and self._is_ready(slot, now_mono):
+            return self._stamp(slot, now_mono)
+        if max_wait_s is not None and slot.ready_mono - now_mono > max_wait_s:
+            self._arm(slot)
+            raise TooFar(key, self._not_yet(slot, now_mono), max_wait_s)
+        return await self._queue(slot, max_wait_s)
+
+    def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
+        """End a request: the interval to the next counts from now. Doing so twice has no effect.
+
+        Args:
+            permit: what it was started with.
+            status: of the answer, None where there was none.
+            headers: of the answer, names in lower case.
+        """
+        redeemed = permit.redeem()
+        if redeemed is None:
+            return
+        slot, _ = redeemed
+        now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
+        slot.in_flight -= 1
+        if slot.options.max_concurrent == 1:
+            slot.last_mono = now_mono
+        if slot.bearing is None:
+            slot.bearing = Bearing()
+        elapsed_s = now_mono - permit.started_mono
+        slot.bearing.observe(status, headers or {}, elapsed_s, now_wall, slot.options, self._jitter())
+        self._schedule(slot, now_mono)
+        self._arm(slot)
+
+    def give_back(self, permit: Permit) -> None:
+        """End a permit with which nothing was requested: it has cost the host nothing. Twice has no effect."""
+        redeemed = permit.redeem()
+        if redeemed is None:
+            return
+        slot, before_mono = redeemed
+        slot.in_flight -= 1
+        if slot.last_mono == permit.started_mono:
+            slot.last_mono = before_mono
+        self._schedule(slot, self._clock.monotonic())
+        self._arm(slot)
+
+    def close(self, key: str, until_wall: float, bound_by: Bound) -> None:
+        """Let nothing start at ``key`` before the Unix time ``until_wall``; who waits already waits for that too."""
+        slot = self._slots.get(key) or self._new(key)
+        if slot.bearing is None:
+            slot.bearing = Bearing()
+        slot.bearing.close(until_wall, bound_by)
+        self._schedule(slot, self._clock.monotonic())
+        self._arm(slot)
+
+    def closed_until(self, key: str) -> float | None:
+        """Return the Unix time until which the host has asked to be left alone; None if it has not."""
+        slot = self._slots.get(key)
+        if slot is None or slot.bearing is None or slot.bearing.closed_until_wall <= self._clock.wall():
+            return None
+        return slot.bearing.closed_until_wall
+
+    def spend(self, key: str) -> None:
+        """Count a request that waited for no turn, as one for robots.txt: the interval to the next starts now."""
+        slot = self._slots.get(key) or self._new(key)
+        now_mono = self._clock.monotonic()
+        slot.last_mono = max(slot.last_mono, now_mono)
+        self._schedule(slot, now_mono)
+        self._arm(slot)
+
+    def set_options(self, key: str, options: PacingOptions | None) -> None:
+        """Pace one host by options of its own from now on; None for those of the pacer."""
+        if options is None:
+            self._options_of.pop(key, None)
+        else:
+            self._options_of[key] = options
+        if (slot := self._slots.get(key)) is not None:
+            slot.options = options or self._options
+            self._schedule(slot, self._clock.monotonic())
+            self._arm(slot)
+
+    async def aclose(self) -> None:
+        """Tell everybody who waits that no turn will come: ClosedError."""
+        self._closed = True
+        for slot in self._slots.values():
+            for waiter in slot.waiters:
+                waiter.fail(ClosedError(f"the pacer was closed while a turn at {slot.key} was waited for"))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._heap.clear()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a turn."""
+        return sum(len(slot.waiters) for slot in self._slots.values())
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are under way."""
+        return sum(slot.in_flight for slot in self._slots.values())
+
+    def __len__(self) -> int:
+        """How many hosts are busy."""
+        return len(self._slots)
+
+    def __repr__(self) -> str:
+        return f"<LocalPacer: {len(self)} busy hosts, {self.waiting} waiting, {self.in_flight} in flight>"
+
+    async def _queue(self, slot: _Slot, max_wait_s: float | None) -> Permit:
+        waiter = _Waiter()
+        slot.waiters[waiter] = None
+        self._arm(slot)
+        alarm = None
+        if max_wait_s is not None:
+            # The words of the error are those of the moment at which it is raised.
+            alarm = self._clock.call_later(max_wait_s, lambda: waiter.fail(self._too_far(slot, max_wait_s)))
+        started = False
+        try:
+            while True:
+                await waiter.woken
+                now_mono = self._clock.monotonic()
+                if self._is_ready(slot, now_mono):
+                    started = True
+                    permit = self._stamp(slot, now_mono)
+                    permit.waited = True
+                    return permit
+                waiter.wait_again()
+                self._arm(slot)
+        finally:
+            del slot.waiters[waiter]
+            if alarm is not None:
+                alarm.cancel()
+            if not started or slot.options.max_concurrent > 1:
+                self._arm(slot)  # woken or not, whoever is next is seen to
+
+    def _too_far(self, slot: _Slot, max_wait_s: float) -> TooFar:
+        return TooFar(slot.key, self._not_yet(slot, self._clock.monotonic()), max_wait_s)
+
+    def _new(self, key: str) -> _Slot:
+        slot = self._slots[key] = _Slot(key, self._options_of.get(key, self._options))
+        return slot
+
+    def _slot(self, key: str, origin: str, rules: RuleSet | None, now_mono: float) -> _Slot:
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._new(key)
+        if rules is not None and slot.said.get(origin) is not rules:
+            slot.said[origin] = rules
+            slot.timed = any(
+                said.visit_times or any(rate.window is not None for rate in said.request_rates)
+                for said in slot.said.values()
+            )
+            self._schedule(slot, now_mono)
+        return slot
+
+    def _is_ready(self, slot: _Slot, now_mono: float) -> bool:
+        if slot.timed:
+            self._schedule(slot, now_mono)
+        return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
+
+    def _stamp(self, slot: _Slot, now_mono: float) -> Permit:
+        permit = Permit(slot, now_mono)
+        slot.in_flight += 1
+        if slot.options.max_concurrent > 1:
+            slot.last_mono = now_mono
+            self._schedule(slot, now_mono)
+        return permit
+
+    def _schedule(self, slot: _Slot, now_mono: float) -> None:
+        """Work out from when on the next request may start, and what binds that."""
+        now_wall = self._clock.wall()
+        said = slot.said.values()
+        pace = stated_pace(said, now_wall, slot.options)
+        if slot.bearing is not None:
+            rate_stated = any(rules.request_rates for rules in said)
+            pace = slot.bearing.slow(pace, now_wall, slot.options, rate_stated=rate_stated)
+        slot.ready_mono, slot.bound_by = slot.last_mono + pace.interval_s, pace.bound_by
+        if slot.bearing is not None and slot.bearing.closed_until_wall > now_wall:
+            opens_mono = now_mono + (slot.bearing.closed_until_wall - now_wall)
+            if opens_mono > slot.ready_mono:
+                slot.ready_mono, slot.bound_by = opens_mono, slot.bearing.closed_by
+        if slot.timed:
+            # The window has to be open when the request may start, not now.
+            start_wall = now_wall + max(0.0, slot.ready_mono - now_mono)
+            opens_wall = visit_from(said, start_wall)
+            if opens_wall > start_wall:
+                slot.ready_mono, slot.bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
+
+    def _not_yet(self, slot: _Slot, now_mono: float) -> NotYet:
+        wait_s = max(0.0, slot.ready_mono - now_mono)
+        bound_by = slot.bound_by
+        if wait_s == 0.0:
+            bound_by = Bound.IN_FLIGHT if slot.in_flight >= slot.options.max_concurrent else Bound.QUEUE
+        return NotYet(self._clock.wall() + wait_s, bound_by)
+
+    def _arm(self, slot: _Slot) -> None:
+        """See to it that the slot is looked at when its time comes; a full one is looked at when a request ends."""
+        if slot.in_flight < slot.options.max_concurrent:
+            self._look_later(slot, max(slot.ready_mono, self._clock.monotonic()))
+
+    def _look_later(self, slot: _Slot, at_mono: float) -> None:
+        if self._closed or (slot.armed_mono is not None and slot.armed_mono <= at_mono):
+            return
+        slot.armed_mono = at_mono
+        self._pushes += 1
+        heapq.heappush(self._heap, (at_mono, self._pushes, slot))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._heap:
+            return
+        at_mono = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_mono <= at_mono:
+                return
+            self._timer.cancel()
+        self._timer_mono = at_mono
+        delay_s = max(at_mono - self._clock.monotonic(), _MIN_TIMER_S)
+        self._timer = self._clock.call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_mono = self._clock.monotonic()
+        heap = self._heap
+        while heap and heap[0][0] <= now_mono:
+            at_mono, _, slot = heapq.heappop(heap)
+            if slot.armed_mono == at_mono:  # else another entry took its place
+                slot.armed_mono = None
+                self._look_at(slot, now_mono)
+        self._set_timer()
+
+    def _look_at(self, slot: _Slot, now_mono: float) -> None:
+        if not self._is_ready(slot, now_mono):
+            self._arm(slot)
+        elif slot.waiters:
+            next(iter(slot.waiters)).wake()
+        elif slot.in_flight == 0:
+            remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._clock.wall()
+            if remembered_s > 0:
+                self._look_later(slot, now_mono + remembered_s)
+            else:
+                del self._slots[slot.key]

@@ -1,0 +1,179 @@
+"""How long a host is to be left alone between two requests, and who says so: all sources, the slowest binding. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Literal
+
+from politesse.errors import ConfigurationError
+from politesse.verdict import utc
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from politesse.robots import RuleSet, TimeWindow
+
+_DAY_S: Final = 86_400.0
+_MINUTE_S: Final = 60.0
+
+
+class Bound(StrEnum):
+    """What bound a wait."""
+
+    FLOOR = "floor"
+    """The crawler's own ``min_delay_s``."""
+    CRAWL_DELAY = "crawl-delay"
+    REQUEST_RATE = "request-rate"
+    VISIT_TIME = "visit-time"
+    RULE_OF_THUMB = "rule-of-thumb"
+    """Twice the last retrieval, at least ten seconds (Conner 2.0)."""
+    ADAPTIVE = "adaptive"
+    """The host's own slowness."""
+    RATE_LIMIT = "rate-limit"
+    """RateLimit headers: what is left of a quota, before it is spent."""
+    RETRY_AFTER = "retry-after"
+    BACKOFF = "backoff"
+    """429 or 503 without a Retry-After."""
+    IN_FLIGHT = "in-flight"
+    """As many requests as are allowed at once are under way."""
+    ROBOTS_TXT = "robots-txt"
+    """robots.txt is not known yet: it is being asked for."""
+    QUEUE = "queue"
+    """Others have waited for longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacingOptions:
+    """How slow is polite.
+
+    Attributes:
+        min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
+        max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
+            start. Positive.
+        max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive.
+        on_long_crawl_delay: ``"obey"`` it all the same, ``"cap"`` it, or ``"skip"`` the host.
+        rule_of_thumb_factor: with no Request-rate, wait this many times the last retrieval; 0 for off.
+        rule_of_thumb_least_s: but at least so long.
+        adaptive_factor: wait this many times the smoothed response time; 0 for off.
+        backoff_min_s: how long 429 or 503 closes a host the first time, doubled each time; positive.
+        backoff_max_s: how long at the most, whatever Retry-After says.
+    """
+
+    min_delay_s: float = 1.0
+    max_concurrent: int = 1
+    max_crawl_delay_s: float = 300.0
+    on_long_crawl_delay: Literal["obey", "cap", "skip"] = "obey"
+    rule_of_thumb_factor: float = 0.0
+    rule_of_thumb_least_s: float = 10.0
+    adaptive_factor: float = 1.0
+    backoff_min_s: float = 60.0
+    backoff_max_s: float = _DAY_S
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "min_delay_s": (0.0, _DAY_S),
+            "max_concurrent": (1, 10_000),
+            "max_crawl_delay_s": (0.001, float("inf")),
+            "rule_of_thumb_factor": (0.0, 1_000.0),
+            "rule_of_thumb_least_s": (0.0, _DAY_S),
+            "adaptive_factor": (0.0, 1_000.0),
+            "backoff_min_s": (0.001, self.backoff_max_s),
+            "backoff_max_s": (0.001, _DAY_S),
+        }
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give {least:g} to {most:g}")
+        if self.on_long_crawl_delay not in {"obey", "cap", "skip"}:
+            raise ConfigurationError(f"on_long_crawl_delay={self.on_long_crawl_delay!r}: give 'obey', 'cap' or 'skip'")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The time between two requests to a host.
+
+    Attributes:
+        interval_s: in seconds.
+        bound_by: the source that is slowest.
+    """
+
+    interval_s: float
+    bound_by: Bound
+
+
+class NotYet:
+    """No turn now, and when to ask again; false in a bare test.
+
+    Attributes:
+        not_before: the Unix time before which there will be none; others may be before us even then.
+        bound_by: what binds the wait.
+    """
+
+    __slots__ = ("bound_by", "not_before")
+
+    def __init__(self, not_before: float, bound_by: Bound) -> None:
+        self.not_before = not_before
+        self.bound_by = bound_by
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}>"
+
+
+def stated_pace(said: Collection[RuleSet], now_wall: float, options: PacingOptions) -> Pace:
+    """Return the slowest of what the crawler and the robots.txt files of a host say for the moment ``now_wall``.
+
+    A Request-rate of N documents in T is kept by T/N between two; one with a window counts inside it only
+    (Conner 2.0).
+    """
+    pace = Pace(options.min_delay_s, Bound.FLOOR)
+    for rules in said:
+        if rules.crawl_delay is not None:
+            pace = slower(pace, Pace(_bounded(rules.crawl_delay, options), Bound.CRAWL_DELAY))
+        for rate in rules.request_rates:
+            if rate.window is None or rate.window.contains(now_wall):
+                pace = slower(pace, Pace(_bounded(rate.interval_s, options), Bound.REQUEST_RATE))
+    return pace
+
+
+def slower(one: Pace, other: Pace) -> Pace:
+    """Return the slower of two; the first where they are the same."""
+    return other if other.interval_s > one.interval_s else one
+
+
+def longest_stated_s(said: Collection[RuleSet]) -> float:
+    """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
+    delays = [rules.crawl_delay or 0.0 for rules in said]
+    rates = [rate.interval_s for rules in said for rate in rules.request_rates]
+    return max((*delays, *rates), default=0.0)
+
+
+def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
+    """Return the Unix time from which all of the files permit a visit: ``now_wall`` if they do now.
+
+    Several Visit-times of one file permit what any of them does. Files whose windows never meet permit nothing: then
+    the answer is a day later, when it will be asked again.
+    """
+    moment = now_wall
+    for _ in range(4 * len(said)):  # each step leaves one closed window behind; a day has few
+        later = max((_opens(rules.visit_times, moment) for rules in said), default=moment)
+        if later <= moment:
+            return moment
+        moment = later
+        if moment >= now_wall + _DAY_S:
+            break
+    return min(now_wall + _DAY_S, moment)
+
+
+def _opens(windows: tuple[TimeWindow, ...], wall: float) -> float:
+    if not windows or any(window.contains(wall) for window in windows):
+        return wall
+    midnight = wall - wall % _DAY_S
+    starts = (midnight + window.start * _MINUTE_S for window in windows)
+    return min(start if start > wall else start + _DAY_S for start in starts)
+
+
+def _bounded(interval_s: float, options: PacingOptions) -> float:
+    return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s

@@ -1,0 +1,196 @@
+"""The life of one permitted request: asked for, waited for, asked about again, made, observed, ended.
+
+A turn covers one hop. It holds leave at its host from the moment it is granted to the moment it ends, and the pause
+before the next turn counts from that end, whatever happened in between. The turn of the next hop is taken after this
+one has ended, so that crossed redirects cannot wait for each other.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Protocol, Self
+
+from politesse.errors import Disallowed
+from politesse.origin import Origin
+from politesse.pacing.pace import Bound, NotYet
+from politesse.ports import FaultKind, FetchFault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from politesse.clock import Clock
+    from politesse.pacing.local import LocalPacer, Permit
+    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.robots import RuleSet
+    from politesse.verdict import Verdict
+
+
+class Turn:
+    """Leave to make one request now. Use it as a context manager, synchronous or not; leaving it ends it.
+
+    Attributes:
+        url: what may be requested.
+        verdict: why.
+    """
+
+    __slots__ = ("_entered", "_headers", "_observed", "_pacer", "_permit", "_status", "url", "verdict")
+
+    def __init__(self, verdict: Verdict, pacer: LocalPacer, permit: Permit | None) -> None:
+        self.url = verdict.url
+        self.verdict = verdict
+        self._pacer = pacer
+        self._permit = permit
+        self._entered = False
+        self._observed = False
+        self._status: int | None = None
+        self._headers: Mapping[str, str] = {}
+
+    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Say what the server answered, as soon as it is known: it sets the pace of this host.
+
+        Args:
+            status: the HTTP status.
+            headers: of the answer, names in whatever case.
+        """
+        self._observed = True
+        self._status = status
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+
+    def end(self) -> None:
+        """End the turn: the pause to the next one counts from now. Doing so again has no effect."""
+        self._entered = True
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            self._pacer.finish(permit, self._status, self._headers)
+
+    def give_back(self) -> None:
+        """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""
+        self._entered = True
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            self._pacer.give_back(permit)
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __del__(self) -> None:
+        if self._permit is not None and not self._entered:
+            warnings.warn(f"{self!r} was never entered; its host waited for nothing", ResourceWarning, stacklevel=2)
+            self.give_back()
+
+    def __repr__(self) -> str:
+        state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
+        return f"<Turn {self.url}: {state}>"
+
+
+class Gate(Protocol):
+    """What taking a turn needs of a gatekeeper."""
+
+    async def check(self, url: str, /) -> Verdict:
+        """Return the verdict."""
+
+    def peek(self, url: str, /) -> Verdict | None:
+        """Return the verdict if it is known now."""
+
+    def pace_rules(self, origin: Origin, /) -> RuleSet | None:
+        """Return what the robots.txt of ``origin`` says about pace, if anything is known."""
+
+    def ask_ahead(self, origin: Origin, /) -> None:
+        """Have robots.txt asked for, without waiting."""
+
+
+async def take(gate: Gate, pacer: LocalPacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
+    """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
+    origin = Origin.of(url)
+    deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
+    while True:
+        verdict = await gate.check(url)
+        _heed(pacer, origin, verdict)
+        rules = gate.pace_rules(origin)
+        left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
+        permit = await pacer.start(origin.pacing_host, str(origin), rules, left_s)
+        if not permit.waited:
+            return Turn(verdict, pacer, permit)
+        # Much may have happened meanwhile: the copy may have run out, or been replaced, or a policy been set.
+        try:
+            again = gate.peek(url)
+            if again is not None:
+                _heed(pacer, origin, again)
+                if gate.pace_rules(origin) is rules:
+                    return Turn(again, pacer, permit)
+        except BaseException:
+            pacer.give_back(permit)
+            raise
+        pacer.give_back(permit)
+
+
+def take_now(gate: Gate, pacer: LocalPacer, clock: Clock, url: str) -> Turn | NotYet:
+    """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
+    origin = Origin.of(url)
+    verdict = gate.peek(url)
+    if verdict is None:
+        gate.ask_ahead(origin)
+        return NotYet(clock.wall(), Bound.ROBOTS_TXT)
+    _heed(pacer, origin, verdict)
+    permit = pacer.try_start(origin.pacing_host, str(origin), gate.pace_rules(origin))
+    return permit if isinstance(permit, NotYet) else Turn(verdict, pacer, permit)
+
+
+def _heed(pacer: LocalPacer, origin: Origin, verdict: Verdict) -> None:
+    if not verdict.allowed:
+        raise Disallowed(verdict)
+    if verdict.not_before is not None:
+        # robots.txt was answered with 429 while an older copy still serves: that was said of the host.
+        pacer.close(origin.pacing_host, verdict.not_before, Bound.RETRY_AFTER)
+
+
+class PacedFetcher:
+    """Fetches robots.txt within the pace of its host: it waits for no interval, but what it takes is counted.
+
+    A host that has asked to be left alone is not asked for robots.txt either.
+
+    Args:
+        fetcher: does the work.
+        pacer: knows who is closed, and counts.
+        clock: the wall clock.
+    """
+
+    def __init__(self, fetcher: Fetcher, pacer: LocalPacer, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._pacer = pacer
+        self._clock = clock
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Ask, unless the host is closed."""
+        host = request.origin.pacing_host
+        closed_until_wall = self._pacer.closed_until(host)
+        if closed_until_wall is not None:
+            detail = f"{host} has asked to be left alone for now"
+            wait_s = closed_until_wall - self._clock.wall()
+            return FetchFault(FaultKind.HOST_CLOSED, detail, request.origin.robots_url, retry_after_s=wait_s)
+        try:
+            return await self._fetcher.fetch(request)
+        finally:
+            self._pacer.spend(host)
+
+    async def aclose(self) -> None:
+        """Close the fetcher within."""
+        await self._fetcher.aclose()

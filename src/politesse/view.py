@@ -1,0 +1,325 @@
+"""The one question before each request: may I?
+
+``peek`` is the hot path: the origin's key is the slice before the third slash, looked up in a dict whose keys were
+validated when they were put in; a plain target is matched as it is, any other normalised first. Whatever is odd
+(another spelling of the origin, a host policy, an entry that ran out) takes the slow road, which splits the URL and has
+robots.txt asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from politesse.errors import ConfigurationError, Disallowed, InvalidURL
+from politesse.events import Event
+from politesse.origin import Origin, split
+from politesse.pacing.pace import longest_stated_s
+from politesse.robots.pattern import is_plain
+from politesse.robots.ruleset import ROBOTS_TXT
+from politesse.sieve import sift
+from politesse.turns import take, take_now
+from politesse.verdict import ALLOWING, WITHOUT_RULE, AccessResult, Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+
+    from politesse.access.cache import Entry, RobotsCache
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+    from politesse.identity import Identity
+    from politesse.pacing.local import LocalPacer
+    from politesse.pacing.pace import NotYet, PacingOptions
+    from politesse.policy import HostPolicy
+    from politesse.robots import RuleSet
+    from politesse.turns import Turn
+    from politesse.verdict import Match
+
+Item = TypeVar("Item")
+
+_WHOLE_SITE: Final = {
+    AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],
+    AccessResult.FORBIDDEN: WITHOUT_RULE[Reason.FORBIDDEN],
+    AccessResult.UNREACHABLE: WITHOUT_RULE[Reason.UNREACHABLE],
+    AccessResult.TOO_MANY_REQUESTS: WITHOUT_RULE[Reason.TOO_MANY_REQUESTS],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Event):
+    """A question was answered.
+
+    Attributes:
+        verdict: the answer.
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LongDelay(Event):
+    """A turn was asked for at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
+
+    Attributes:
+        origin: whose.
+        delay_s: what it asks for, in seconds.
+        done: ``"obey"``, ``"cap"`` or ``"skip"``.
+    """
+
+    origin: Origin
+    delay_s: float
+    done: str
+
+
+class Shared:
+    """What a gatekeeper and its views have in common."""
+
+    __slots__ = (
+        "allowed",
+        "cache",
+        "clock",
+        "denied",
+        "disallowed",
+        "pacer",
+        "pacing",
+        "policies",
+        "publisher",
+        "reports",
+    )
+
+    def __init__(
+        self,
+        cache: RobotsCache,
+        pacer: LocalPacer,
+        pacing: PacingOptions,
+        clock: Clock,
+        publisher: Publisher,
+        *,
+        reports: bool,
+    ) -> None:
+        self.cache = cache
+        self.pacer = pacer
+        self.pacing = pacing
+        self.clock = clock
+        self.publisher = publisher
+        self.reports = reports
+        self.policies: dict[str, HostPolicy] = {}
+        self.allowed = 0
+        self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
+        self.denied: Counter[Reason] = Counter()  # for all other reasons
+
+    def count(self, reason: Reason) -> bool:
+        """Count a verdict; return whether it allows, be it because this gate only reports."""
+        if reason in ALLOWING:
+            self.allowed += 1
+            return True
+        if reason is Reason.DISALLOW_RULE:
+            self.disallowed += 1
+        else:
+            self.denied[reason] += 1
+        return self.reports
+
+    def denials(self) -> dict[Reason, int]:
+        """Return how many verdicts denied, by reason."""
+        by_rule = {Reason.DISALLOW_RULE: self.disallowed} if self.disallowed else {}
+        return by_rule | dict(self.denied)
+
+
+class AgentView:
+    """The gate as one agent passes it: made by ``Gatekeeper.agent``, and what a Gatekeeper is for its own agent.
+
+    Attributes:
+        identity: the User-Agent and the product tokens that it judges for.
+    """
+
+    __slots__ = ("_agent", "_entries", "_monotonic", "_normalise", "_policies", "_publisher", "_shared", "identity")
+
+    def __init__(self, shared: Shared, identity: Identity) -> None:
+        self.identity = identity
+        self._shared = shared
+        self._agent = identity.agent
+        # Held here as well, because the hot path would pay for each step on the way to them.
+        self._entries = shared.cache.entries
+        self._policies = shared.policies
+        self._publisher = shared.publisher
+        self._normalise = shared.cache.normalise
+        self._monotonic = shared.clock.monotonic
+
+    def peek(self, url: str) -> Verdict | None:
+        """Return the verdict on ``url`` if it is known now, else None. Waits for nothing and asks nobody.
+
+        A copy that is near the end of its lifetime is asked for again behind the answer. Raises InvalidURL.
+        """
+        place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        if place > 0 and (entry := self._entries.get(url[:place])) is not None and not self._policies:
+            rules = entry.rules.get(self._agent)
+            now_mono = self._monotonic()
+            if rules is not None and now_mono < entry.refresh_mono:
+                target = url[place:]
+                if is_plain(target) is None or "/." in target:
+                    target = self._normalise(target)
+                entry.used = True
+                match = rules.decide(target)
+                shared = self._shared
+                allowed = match.allowed
+                if allowed:
+                    shared.allowed += 1
+                else:
+                    shared.disallowed += 1
+                    allowed = shared.reports
+                verdict = Verdict(url, self._agent, allowed, match, entry.source, now_mono - entry.confirmed_mono)
+                if self._publisher.subscribers:
+                    self._publisher.publish(Decided(verdict))
+                return verdict
+        return self._peek_slowly(url)
+
+    async def check(self, url: str) -> Verdict:
+        """Return the verdict on ``url``, asking for robots.txt first if need be. Waits for no pace.
+
+        Raises InvalidURL, and ClosedError.
+        """
+        verdict = self.peek(url)
+        if verdict is not None:
+            return verdict
+        origin, target = split(url)
+        entry = await self._shared.cache.entry(origin, self._agent)
+        return self._judge(url, entry, target)
+
+    async def check_batch(self, urls: Iterable[str]) -> list[Verdict]:
+        """Return the verdicts on ``urls`` in their order; the origins are asked at the same time.
+
+        What is no URL gets a verdict with the reason INVALID_URL, so that it costs the others nothing. Raises
+        ClosedError.
+        """
+        if isinstance(urls, str):
+            raise TypeError(f"check_batch({urls!r:.100}): give an iterable of URLs, or use check for one")
+        asked = list(urls)
+        verdicts: dict[int, Verdict] = {}
+        unknown: dict[Origin, list[int]] = {}
+        for place, url in enumerate(asked):
+            verdict = self.peek_or_invalid(url)
+            if verdict is None:
+                unknown.setdefault(split(url)[0], []).append(place)
+            else:
+                verdicts[place] = verdict
+
+        async def ask(places: list[int]) -> None:
+            for place in places:
+                verdicts[place] = await self.check(asked[place])
+
+        await asyncio.gather(*(ask(places) for places in unknown.values()))
+        return [verdicts[place] for place in range(len(asked))]
+
+    def filter(
+        self,
+        source: Iterable[Item] | AsyncIterable[Item],
+        *,
+        key: Callable[[Item], str] | None = None,
+        max_pending: int = 10_000,
+    ) -> AsyncGenerator[tuple[Item, Verdict], None]:
+        """Yield every item of ``source`` with its verdict, each as soon as it is known, not in order.
+
+        Args:
+            source: an iterable or asynchronous iterable, endless ones included; read only as far as there is room.
+            key: returns the URL of an item; without it the items are URLs.
+            max_pending: how many items may wait for a robots.txt at once; positive.
+
+        What is no URL comes with the reason INVALID_URL. If the source raises, the items that it gave before are
+        yielded first. Raises ClosedError, ConfigurationError.
+        """
+        if isinstance(source, str):
+            raise TypeError(f"filter({source!r:.100}): give an iterable of URLs or items, or use check for one")
+        if max_pending < 1:
+            raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
+        return sift(self, source, key, max_pending)
+
+    @asynccontextmanager
+    async def turn(self, url: str, *, max_wait_s: float | None = None) -> AsyncGenerator[Turn, None]:
+        """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
+
+        It covers one hop: request without following redirects, and take the next turn after leaving this one. The
+        pause to the next request counts from the end of the block, however it ends.
+
+        Args:
+            url: what to request.
+            max_wait_s: how long to wait at the most; None for as long as it takes.
+
+        Raises:
+            Disallowed: if it may not be requested, be it found out after the wait.
+            TooFar: if no turn comes within ``max_wait_s``.
+            InvalidURL, ClosedError: as ``check`` does.
+        """
+        with await take(self, self._shared.pacer, self._shared.clock, url, max_wait_s) as turn:
+            yield turn
+
+    def try_turn(self, url: str) -> Turn | NotYet:
+        """Return a turn if there is one now, else when that may be; waits for nothing.
+
+        An origin that is not known yet is asked for its robots.txt meanwhile. A turn that is not entered is given
+        back with a ResourceWarning. Raises Disallowed and InvalidURL.
+        """
+        return take_now(self, self._shared.pacer, self._shared.clock, url)
+
+    def pace_rules(self, origin: Origin) -> RuleSet | None:
+        """Return the rules of ``origin`` that set its pace, None where nothing is known; raises Disallowed.
+
+        Tells, as an event, of a pace that is slower than ``max_crawl_delay_s``; Disallowed if such sites are skipped.
+        """
+        entry = self._entries.get(str(origin))
+        rules = None if entry is None else entry.rules.get(self._agent)
+        pacing = self._shared.pacing
+        if rules is None or (delay_s := longest_stated_s([rules])) <= pacing.max_crawl_delay_s:
+            return rules
+        if self._publisher.subscribers:
+            self._publisher.publish(LongDelay(origin, delay_s, pacing.on_long_crawl_delay))
+        if pacing.on_long_crawl_delay == "skip":
+            note = f"{delay_s:g} s between requests, where max_crawl_delay_s={pacing.max_crawl_delay_s:g}"
+            raise Disallowed(self._verdict(origin.robots_url, WITHOUT_RULE[Reason.TOO_SLOW], entry, note))
+        return rules
+
+    def ask_ahead(self, origin: Origin) -> None:
+        """Have the robots.txt of ``origin`` asked for, without waiting for it."""
+        self._shared.cache.ask_ahead(origin, self._agent)
+
+    def peek_or_invalid(self, url: str) -> Verdict | None:
+        """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
+        try:
+            return self.peek(url)
+        except InvalidURL as error:
+            return self._verdict(url, WITHOUT_RULE[Reason.INVALID_URL], note=error.problem)
+
+    def _peek_slowly(self, url: str) -> Verdict | None:
+        origin, target = split(url)
+        policy = self._policies.get(origin.pacing_host)
+        if policy is not None and (policy.deny or policy.exempt):
+            reason = Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT
+            return self._verdict(url, WITHOUT_RULE[reason], note=policy.reason)
+        cache = self._shared.cache
+        entry = cache.valid(str(origin))
+        if entry is not None and entry.answers(self._agent):
+            return self._judge(url, entry, target)
+        if self._normalise(target) == ROBOTS_TXT:
+            return self._verdict(url, WITHOUT_RULE[Reason.ROBOTS_TXT])
+        return None
+
+    def _judge(self, url: str, entry: Entry, target: str) -> Verdict:
+        normal = self._normalise(target)
+        if entry.source.result is AccessResult.SUCCESSFUL:
+            match = entry.rules[self._agent].decide(normal)
+        elif normal == ROBOTS_TXT:
+            match = WITHOUT_RULE[Reason.ROBOTS_TXT]
+        else:
+            match = _WHOLE_SITE[entry.source.result]
+        return self._verdict(url, match, entry)
+
+    def _verdict(self, url: str, match: Match, entry: Entry | None = None, note: str = "") -> Verdict:
+        """Make, count and tell a verdict."""
+        allowed = self._shared.count(match.reason)
+        source, age_s = (None, 0.0) if entry is None else (entry.source, self._monotonic() - entry.confirmed_mono)
+        verdict = Verdict(url, self._agent, allowed, match, source, age_s, note)
+        if self._publisher.subscribers:
+            self._publisher.publish(Decided(verdict))
+        return verdict
