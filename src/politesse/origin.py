@@ -20,7 +20,8 @@ _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_PORT = 65535
-_MAX_HOST = 254  # 253 octets of a name and the dot of the root: RFC 1035 2.3.4
+_MAX_HOST = 253  # octets of a name, without the dot of the root: RFC 1035 2.3.4
+_MAX_HOST_TEXT = 1024  # characters before they are mapped to A-labels, which takes more than linear time
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ def split(url: str) -> tuple[Origin, str]:
 
 
 def _host_and_port(url: str, authority: str, default_port: int) -> tuple[str, int]:
+    if "\\" in authority:
+        # To RFC 3986 it is a part of the userinfo, to WHATWG URL the end of the host: another server.
+        raise InvalidURL(url, "has a backslash before its path; clients disagree about the host")
     host_port = authority.rpartition("@")[2]
     if host_port.startswith("["):
         literal, bracket, rest = host_port[1:].partition("]")
@@ -118,8 +122,10 @@ def _ipv6(url: str, literal: str) -> str:
 def _host(url: str, text: str) -> str:
     if not text:
         raise InvalidURL(url, "names no host")
-    host = text.lower() if text.isascii() else _a_label(url, text[: _MAX_HOST + 1])
-    if len(host) > _MAX_HOST or _HOST.fullmatch(host) is None:
+    if len(text) > _MAX_HOST_TEXT:
+        raise InvalidURL(url, f"has a host of {len(text)} characters, which no server can have")
+    host = text.lower() if text.isascii() else _a_label(url, text)
+    if len(host.removesuffix(".")) > _MAX_HOST or _HOST.fullmatch(host) is None:
         raise InvalidURL(url, f"has the host {text!r:.80}, which no server can have")
     if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]) is not None:
         try:

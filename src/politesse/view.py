@@ -160,7 +160,7 @@ class AgentView:
             if rules is not None and now_mono < entry.refresh_mono:
                 target = url[place:]
                 if is_plain(target) is None or "/." in target:
-                    target = self._normalise(target)
+                    target = self._normal(url, target)
                 entry.used = True
                 match = rules.decide(target)
                 shared = self._shared
@@ -301,12 +301,18 @@ class AgentView:
         entry = cache.valid(str(origin))
         if entry is not None and entry.answers(self._agent):
             return self._judge(url, entry, target)
-        if self._normalise(target) == ROBOTS_TXT:
+        if self._normal(url, target) == ROBOTS_TXT:
             return self._verdict(url, WITHOUT_RULE[Reason.ROBOTS_TXT])
         return None
 
+    def _normal(self, url: str, target: str) -> str:
+        try:
+            return self._normalise(target)
+        except InvalidURL as error:
+            raise InvalidURL(url, error.problem) from None  # the whole of it is what the caller gave
+
     def _judge(self, url: str, entry: Entry, target: str) -> Verdict:
-        normal = self._normalise(target)
+        normal = self._normal(url, target)
         if entry.source.result is AccessResult.SUCCESSFUL:
             match = entry.rules[self._agent].decide(normal)
         elif normal == ROBOTS_TXT:

@@ -9,6 +9,9 @@ from typing import Final
 _UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DAY_S: Final = 86_400
 
+# What is longer is none of these; it also bounds what blanks can make of the patterns below.
+_MAX_VALUE: Final = 100
+
 # Ten digits are three hundred years in seconds: more is noise. They also keep int() and float() cheap.
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
@@ -66,13 +69,13 @@ def parse_crawl_delay(value: str) -> float | None:
 
 def parse_visit_time(value: str) -> TimeWindow | None:
     """Parse ``Visit-time``: ``HHMM-HHMM`` or ``HHMM HHMM``, UTC (Conner 2.0)."""
-    matched = _WINDOW.fullmatch(value)
+    matched = _WINDOW.fullmatch(value) if len(value) <= _MAX_VALUE else None
     return _window(matched[1], matched[2]) if matched is not None else None
 
 
 def parse_request_rate(value: str) -> RequestRate | None:
     """Parse ``Request-rate``: ``N/T[s|m|h|d] [window]``; neither N nor T may be 0 (Conner 2.0)."""
-    matched = _RATE.fullmatch(value)
+    matched = _RATE.fullmatch(value) if len(value) <= _MAX_VALUE else None
     if matched is None:
         return None
     documents = int(matched[1])

@@ -67,7 +67,7 @@ class RobotsTxt:
         lines: every line that says something, unknown fields included.
         quirks: what was unusual about the file as a whole; the lines carry their own.
         groups: in the order of the file, not yet merged.
-        sitemaps: the values of all Sitemap lines, wherever they stand.
+        sitemaps: the values of all Sitemap lines, wherever they stand, but those with control characters.
     """
 
     __slots__ = ("_groups_of", "dialect", "groups", "lines", "quirks", "sitemaps")
@@ -126,7 +126,8 @@ class RobotsTxt:
                     self.groups.append(group)
                 self._name(group, line)
             elif field == "sitemap":
-                self.sitemaps.append(line.value)
+                if Quirk.CONTROL_CHARACTER not in line.quirks:
+                    self.sitemaps.append(line.value)
             elif (parse := _DIRECTIVES.get(field)) is not None:
                 _direct(group, line, parse(line.value))
             # RFC 9309 2.2.4: any other record neither ends a group nor separates its user-agent lines.

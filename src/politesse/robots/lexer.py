@@ -140,9 +140,16 @@ def _without_colon(number: int, row: str, syntax: Syntax) -> Line:
     return Line(number, row, "", "", (Quirk.NO_SEPARATOR,))
 
 
+def _octets(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")  # it may have been read from a file as Python reads file names
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
 def _decode(body: bytes | str) -> tuple[str, tuple[Quirk, ...]]:
     if isinstance(body, str):
-        body = body.encode("utf-8", "surrogatepass")
+        body = _octets(body)
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             return body.decode(encoding, "replace"), (Quirk.TRANSCODED,)

@@ -68,6 +68,10 @@ def normalise_target(target: str) -> str:
         return target
     if (control := _CONTROL.search(target)) is not None:
         raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
+    try:
+        target.encode()
+    except UnicodeEncodeError:
+        raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form") from None
     path, question, query = target.partition("#")[0].partition("?")
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
         path = _without_dot_segments(path)
@@ -101,10 +105,7 @@ def normalise_pattern(value: str) -> str:
 def _normalise(text: str, to_change: re.Pattern[bytes], change: Callable[[re.Match[bytes]], bytes]) -> str:
     if is_plain(text) is not None:
         return text
-    try:
-        octets = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise InvalidURL(text, "holds a lone surrogate, which has no UTF-8 form") from None
+    octets = text.encode("utf-8", "surrogateescape")  # in a pattern an octet that is not UTF-8 stands as a surrogate
     return to_change.sub(change, octets).decode("ascii")
 
 

@@ -115,13 +115,17 @@ class RuleSet:
         self._compile(_strongest(lines, dialect))
 
     def allowed(self, url: str) -> bool:
-        """Whether an http(s) URL, or a target that starts with ``/``, may be requested; raises InvalidURL."""
+        """Whether an http(s) URL, or a target that starts with ``/``, may be requested; see ``match``."""
         if (plain := match_plain_url(url)) is not None and "/." not in (target := plain[1]):
             return self.decide(target).allowed  # as match does, one call less
         return self.match(url).allowed
 
     def match(self, url: str) -> Match:
-        """Return whether a URL or target may be requested, and the rule that decided; raises InvalidURL."""
+        """Return whether a URL or target may be requested, and the rule that decided.
+
+        Whose URL it is does not matter here, so the host is not looked at closely. Raises InvalidURL for what has no
+        target: no absolute http(s) URL, or one with characters about which clients disagree.
+        """
         if (plain := match_plain_url(url)) is not None:
             target = plain[1]
             if "/." in target:

@@ -1,4 +1,4 @@
-"""Every row of table of outcomes without a socket: what aiohttp is made to return or raise."""
+"""Every row of the table of outcomes without a socket: what aiohttp is made to return or raise."""
 
 from __future__ import annotations
 
