@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import (
+    Bound,
+    ClosedError,
+    Disallowed,
+    Event,
+    Gatekeeper,
+    HostPolicy,
+    InvalidURL,
+    LongDelay,
+    NotYet,
+    PacingOptions,
+    Reason,
+    TooFar,
+    Turn,
+)
+from politesse.ports import FetchResponse
+from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+ROBOTS = "User-agent: *\nDisallow: /private\nCrawl-delay: 5\n"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(autojump=True)
+
+
+@pytest.fixture
+def fetcher() -> ScriptedFetcher:
+    return ScriptedFetcher({SITE: ROBOTS})
+
+
+@pytest.fixture
+async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        yield gate
+
+
+async def test_turns_are_spaced_by_the_pace_from_end_to_start(gate: Gatekeeper, clock: ManualClock) -> None:
+    trace = [Exchange(f"{SITE}/robots.txt", clock.wall(), clock.wall())]
+
+    async def visit(n: int) -> None:
+        async with gate.turn(f"{SITE}/{n}") as turn:
+            started = clock.wall()
+            await clock.sleep(3)
+            turn.observe(200, {})
+        trace.append(Exchange(turn.url, started, clock.wall()))
+
+    await asyncio.gather(*(visit(n) for n in range(5)))
+    assert_polite(trace, {SITE: ROBOTS}, agent="ExampleBot")
+    assert clock.monotonic() == pytest.approx(5 * (5 + 3))  # the first waits for the interval after robots.txt
+
+
+async def test_robots_txt_spends_the_budget_of_its_host(gate: Gatekeeper, clock: ManualClock) -> None:
+    async with gate.turn(f"{SITE}/x"):
+        assert clock.monotonic() == 5
+
+
+async def test_disallowed_url_gets_no_turn_and_costs_no_time(gate: Gatekeeper, clock: ManualClock) -> None:
+    with pytest.raises(Disallowed) as caught:
+        async with gate.turn(f"{SITE}/private"):
+            pytest.fail("a turn for what is disallowed")
+    assert caught.value.verdict.reason is Reason.DISALLOW_RULE
+    with pytest.raises(Disallowed):
+        gate.try_turn(f"{SITE}/private")
+    assert clock.monotonic() == 0
+    assert gate.statistics().turns == 0
+
+
+async def test_what_is_no_url_gets_no_turn(gate: Gatekeeper) -> None:
+    with pytest.raises(InvalidURL):
+        async with gate.turn("mailto:x"):
+            pytest.fail("a turn for no URL")
+    with pytest.raises(InvalidURL):
+        gate.try_turn("mailto:x")
+
+
+async def test_exception_inside_counts_as_an_end(gate: Gatekeeper, clock: ManualClock) -> None:
+    with pytest.raises(RuntimeError, match="parser"):
+        async with gate.turn(f"{SITE}/1"):
+            raise RuntimeError("parser")
+    ended = clock.monotonic()
+    async with gate.turn(f"{SITE}/2"):
+        assert clock.monotonic() == ended + 5
+
+
+async def test_permission_is_asked_again_when_the_wait_is_over(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    await gate.check(f"{SITE}/")
+    fetcher.answers[SITE] = "User-agent: *\nDisallow: /"
+    waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/x")))
+    await asyncio.sleep(0)
+    await gate.forget(SITE)
+    with pytest.raises(Disallowed):
+        await waiting
+    assert gate.statistics().turns == 0
+
+
+async def test_policy_set_during_the_wait_holds(gate: Gatekeeper) -> None:
+    await gate.check(f"{SITE}/")
+    waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/x")))
+    await asyncio.sleep(0)
+    gate.set_policy("example.com", HostPolicy(deny=True))
+    with pytest.raises(Disallowed):
+        await waiting
+    assert gate.statistics().turns == 0
+
+
+async def test_429_on_a_page_closes_the_host_for_all_who_wait(gate: Gatekeeper, clock: ManualClock) -> None:
+    async with gate.turn(f"{SITE}/1") as turn:
+        waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
+        await asyncio.sleep(0)
+        turn.observe(429, {"Retry-After": "300"})
+    ended = clock.monotonic()
+    await waiting
+    assert clock.monotonic() == ended + 300
+
+
+async def test_closed_host_is_not_asked_for_robots_txt_either(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with gate.turn(f"{SITE}/1") as turn:
+        turn.observe(503, {"retry-after": "600"})
+    await gate.forget(SITE)
+    verdict = await gate.check(f"{SITE}/2")
+    assert (verdict.allowed, verdict.reason) == (False, Reason.TOO_MANY_REQUESTS)
+    assert verdict.not_before == pytest.approx(clock.wall() + 600)
+    assert fetcher.count(SITE) == 1
+    await clock.sleep(601)
+    assert await gate.check(f"{SITE}/2")
+    assert fetcher.count(SITE) == 2
+
+
+async def test_429_on_robots_txt_closes_the_host_though_a_copy_serves(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    await gate.check(f"{SITE}/")
+    fetcher.answers[SITE] = FetchResponse(429, f"{SITE}/robots.txt", {"retry-after": "1000"})
+    await clock.sleep(0.95 * 86_400)
+    gate.peek(f"{SITE}/")
+    while gate.statistics().in_flight:
+        await asyncio.sleep(0)
+    now = clock.monotonic()
+    async with gate.turn(f"{SITE}/x"):
+        assert clock.monotonic() >= now + 1000
+
+
+async def test_too_far_is_told_at_once_and_says_what_binds(gate: Gatekeeper, clock: ManualClock) -> None:
+    async with gate.turn(f"{SITE}/1"):
+        pass
+    now = clock.monotonic()
+    with pytest.raises(TooFar) as caught:
+        async with gate.turn(f"{SITE}/2", max_wait_s=4):
+            pytest.fail("a turn before its time")
+    assert clock.monotonic() == now
+    assert caught.value.not_yet.bound_by is Bound.CRAWL_DELAY
+    assert caught.value.not_yet.not_before == pytest.approx(clock.wall() + 5)
+
+
+async def test_try_turn_of_an_unknown_origin_starts_its_fetch(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    answer = gate.try_turn(f"{SITE}/x")
+    assert isinstance(answer, NotYet)
+    assert not answer
+    assert answer.bound_by is Bound.ROBOTS_TXT
+    while not fetcher.requests or gate.statistics().in_flight:
+        await asyncio.sleep(0)
+    again = gate.try_turn(f"{SITE}/x")
+    assert isinstance(again, NotYet)
+    assert again.bound_by is Bound.CRAWL_DELAY
+
+
+async def test_try_turn_gives_one_turn_and_then_says_when(gate: Gatekeeper, clock: ManualClock) -> None:
+    await gate.check(f"{SITE}/")
+    await clock.sleep(5)
+    turn = gate.try_turn(f"{SITE}/x")
+    assert isinstance(turn, Turn)
+    with turn:
+        busy = gate.try_turn(f"{SITE}/y")
+        assert isinstance(busy, NotYet)
+        assert busy.bound_by is Bound.IN_FLIGHT
+    after = gate.try_turn(f"{SITE}/y")
+    assert isinstance(after, NotYet)
+    assert after.not_before == pytest.approx(clock.wall() + 5)
+
+
+async def test_turn_that_is_never_entered_is_given_back_with_a_warning(gate: Gatekeeper, clock: ManualClock) -> None:
+    await gate.check(f"{SITE}/")
+    await clock.sleep(5)
+    with pytest.warns(ResourceWarning, match="never entered"):
+        _take_and_drop(gate)
+    assert gate.statistics().turns == 0
+    turn = gate.try_turn(f"{SITE}/x")
+    assert isinstance(turn, Turn)
+    turn.give_back()
+
+
+async def test_cancelled_waiter_loses_nobody_a_turn(gate: Gatekeeper) -> None:
+    async with gate.turn(f"{SITE}/1"):
+        first = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
+        second = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/3")))
+        await asyncio.sleep(0)
+        first.cancel()
+    assert await second == f"{SITE}/3"
+    assert gate.statistics().waiting == 0
+
+
+async def test_schemes_and_ports_of_a_host_share_its_pace(gate: Gatekeeper, clock: ManualClock) -> None:
+    async with gate.turn(f"{SITE}/1"):
+        pass
+    ended = clock.monotonic()
+    async with gate.turn("http://example.com:8080/1"):
+        assert clock.monotonic() >= ended + 5  # the slowest origin of the host binds
+
+
+async def test_hosts_do_not_wait_for_each_other(gate: Gatekeeper, clock: ManualClock) -> None:
+    async with gate.turn(f"{SITE}/1"):
+        before = clock.monotonic()
+        async with gate.turn("https://other.example/"):
+            assert clock.monotonic() == before + 1  # its own floor, after its own robots.txt
+
+
+async def test_policy_sets_the_floor_and_the_concurrency_of_a_host(clock: ManualClock) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+        gate.set_policy("partner.example", HostPolicy(min_delay_s=0.1, max_concurrent=2))
+        async with gate.turn("https://partner.example/1"), gate.turn("https://partner.example/2"):
+            assert clock.monotonic() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("done", ["obey", "cap", "skip"])
+async def test_long_crawl_delay_is_reported_whatever_is_done_about_it(done: str, clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\nDisallow:\n"})
+    pacing = PacingOptions(max_crawl_delay_s=100, on_long_crawl_delay=done)  # type: ignore[arg-type]
+    events: list[Event] = []
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
+        gate.subscribe(events.append)
+        if done == "skip":
+            with pytest.raises(Disallowed, match="1000 s") as caught:
+                await anext(_turns(gate, f"{SITE}/x"))
+            assert caught.value.verdict.reason is Reason.TOO_SLOW
+        else:
+            await anext(_turns(gate, f"{SITE}/x"))
+            assert clock.monotonic() == {"obey": 1000, "cap": 100}[done]
+    told = [event for event in events if isinstance(event, LongDelay)]
+    assert told
+    assert {(event.delay_s, event.done) for event in told} == {(1000.0, done)}
+
+
+async def test_who_waits_for_a_turn_when_the_gate_closes_is_told(gate: Gatekeeper) -> None:
+    async with gate.turn(f"{SITE}/1"):
+        waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
+        await asyncio.sleep(0)
+        await gate.aclose()
+    with pytest.raises(ClosedError):
+        await waiting
+
+
+def _take_and_drop(gate: Gatekeeper) -> None:
+    assert gate.try_turn(f"{SITE}/x")
+    gc.collect()
+
+
+async def _turns(gate: Gatekeeper, *urls: str) -> AsyncIterator[str]:
+    for url in urls:
+        async with gate.turn(url) as turn:
+            pass
+        yield turn.url
