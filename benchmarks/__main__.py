@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import decide, hostile, parse, peek
+from benchmarks import decide, hostile, pacing, parse, peek
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
@@ -18,6 +18,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
     "peek": peek.run,
     "parse": parse.run,
     "hostile": hostile.run,
+    "pacing": pacing.run,
 }
 
 

@@ -9,6 +9,7 @@
     pacing/, turns            when the next request to a host may start, and the life of that request
     identity, policy          who the crawler says it is, and its own word on a host
     gatekeeper, view, sieve   the question before each request, for one URL or for many
+    queue, lanes              URLs in, turns out, whichever host is ready
     integrations/, cli/       inside aiohttp; the command ``politesse``
 """
 
@@ -26,9 +27,11 @@ from politesse.errors import (
 )
 from politesse.events import Event
 from politesse.gatekeeper import Gatekeeper, Statistics
+from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
 from politesse.pacing.pace import Bound, NotYet, PacingOptions
 from politesse.policy import HostPolicy
+from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RobotsTxt
 from politesse.stores.memory import MemoryStore
 from politesse.turns import Turn
@@ -60,8 +63,13 @@ __all__ = [
     "NotYet",
     "Origin",
     "PacingOptions",
+    "PoliteQueue",
+    "PoliteSession",
     "PolitesseError",
     "PolitesseWarning",
+    "QueueClosed",
+    "QueueStatistics",
+    "QueuedTurn",
     "Reason",
     "RobotsFetched",
     "RobotsTxt",

@@ -6,6 +6,7 @@
     ├── ConfigurationError   the caller's mistake, found when an option is given (also a ValueError)
     ├── InvalidURL           not an absolute http(s) URL that could be requested (also a ValueError)
     ├── ClosedError          asked after, or while, the gatekeeper was closed (also a RuntimeError)
+    │   └── QueueClosed      put into, or asked of, a queue that was closed
     ├── StoreError           a store could not read or write a record
     ├── TooFar               the next turn at a host is further away than the caller would wait
     └── Disallowed           robots.txt, its absence or a policy forbids the request; carries the verdict

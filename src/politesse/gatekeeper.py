@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
+import aiohttp
+
 from politesse.access.cache import CacheOptions, RobotsCache
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.clock import SystemClock
@@ -14,6 +16,7 @@ from politesse.identity import Identity
 from politesse.origin import Origin, split
 from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
+from politesse.policy import HostPolicy
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
 from politesse.turns import PacedFetcher
@@ -23,10 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    import aiohttp
-
     from politesse.clock import Clock
-    from politesse.policy import HostPolicy
     from politesse.ports import Fetcher, Store
     from politesse.verdict import Reason
 
@@ -107,6 +107,9 @@ class Gatekeeper(AgentView):
         identity = Identity.of(user_agent, token)
         if mode not in {"enforce", "report"}:
             raise ConfigurationError(f"mode={mode!r}: give 'enforce' or 'report'")
+        _check_types({"dialect": (dialect, Dialect), "cache": (cache, CacheOptions), "fetch": (fetch, FetchOptions)})
+        _check_types({"pacing": (pacing, PacingOptions), "session": (session, aiohttp.ClientSession)})
+        _check_methods({"store": (store, "get put delete aclose"), "fetcher": (fetcher, "fetch aclose")})
         if fetcher is not None and (fetch is not None or session is not None):
             raise ConfigurationError("fetcher= replaces the fetcher that fetch= and session= are options of")
         clock = clock or SystemClock()
@@ -152,9 +155,10 @@ class Gatekeeper(AgentView):
 
         Raises InvalidURL if ``host`` is no host.
         """
-        origin, target = split(f"https://{host}")
-        if target != "/":
-            raise InvalidURL(host, "is not a bare host; give it as in 'partner.example'")
+        _check_types({"host": (host, str), "policy": (policy, HostPolicy)})
+        origin, _ = split(f"https://{host}")
+        if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
+            raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
         shared = self._shared
         if policy is None:
             shared.policies.pop(origin.pacing_host, None)
@@ -191,3 +195,16 @@ class Gatekeeper(AgentView):
         cache = self._shared.cache
         asked = f"{len(cache.entries)} origins known, {cache.in_flight} being asked"
         return f"<Gatekeeper {self._agent} ({self._mode}): {asked}>"
+
+
+def _check_types(options: Mapping[str, tuple[object, type]]) -> None:
+    for name, (value, wanted) in options.items():
+        if value is not None and not isinstance(value, wanted):
+            raise ConfigurationError(f"{name}={value!r:.100}: give a {wanted.__name__}")
+
+
+def _check_methods(options: Mapping[str, tuple[object, str]]) -> None:
+    for name, (value, wanted) in options.items():
+        missing = [method for method in wanted.split() if not callable(getattr(value, method, None))]
+        if value is not None and missing:
+            raise ConfigurationError(f"{name}={value!r:.100}: it has no {', '.join(missing)}; see politesse.ports")

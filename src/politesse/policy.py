@@ -13,7 +13,7 @@ class HostPolicy:
     """What this crawler has settled about a host by other means than robots.txt.
 
     Attributes:
-        deny: request nothing from it, robots.txt included.
+        deny: request nothing from it, robots.txt included, but where another site's robots.txt redirects there.
         exempt: request anything from it without asking robots.txt: for one's own servers, or by agreement.
         reason: in words, for the verdicts; an exemption must give one.
         min_delay_s: instead of that of PacingOptions, or None. What the host asks for still counts.

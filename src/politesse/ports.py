@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from politesse.origin import Origin
+
+
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+"""The largest robots.txt that any setting lets in."""
 
 
 class FaultKind(StrEnum):

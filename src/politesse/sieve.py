@@ -81,18 +81,21 @@ class _Sieve(Generic[Item]):
 class _Source(Generic[Item]):
     """The next item of an iterable of either kind, without waiting for it longer than for an answer."""
 
-    def __init__(self, source: Iterable[Item] | AsyncIterable[Item], sieve: _Sieve[Item]) -> None:
+    def __init__(
+        self, source: Iterable[Item] | AsyncIterable[Item], url_of: Callable[[Item], str], sieve: _Sieve[Item]
+    ) -> None:
         self._sieve = sieve
+        self._url_of = url_of
         self._async = aiter(source) if isinstance(source, AsyncIterable) else None
         self._sync: Iterator[Item] = iter(()) if isinstance(source, AsyncIterable) else iter(source)
         self._next: asyncio.Future[Item] | None = None
         self.exhausted = False
         self.failure: Exception | None = None
 
-    def pull(self) -> list[Item]:
-        """Return the next item, or none where it is not there yet or there is no more."""
+    def pull(self) -> list[tuple[Item, str]]:
+        """Return the next item with its URL, or none where it is not there yet or there is no more."""
         try:
-            return [] if self.exhausted else self._pull()
+            return [] if self.exhausted else [(item, self._url_of(item)) for item in self._pull()]
         except (StopIteration, StopAsyncIteration):
             self.exhausted = True
         except Exception as error:  # noqa: BLE001 - raised again when all that came before has been yielded
@@ -130,8 +133,7 @@ async def sift(
 ) -> AsyncGenerator[tuple[Item, Verdict], None]:
     """See ``AgentView.filter``."""
     sieve: _Sieve[Item] = _Sieve(gate)
-    items = _Source(source, sieve)
-    url_of = key or cast("Callable[[Item], str]", _itself)
+    items = _Source(source, key or cast("Callable[[Item], str]", _itself), sieve)
     count = 0
     try:
         while not items.exhausted or sieve.pending:
@@ -143,8 +145,7 @@ async def sift(
                 if sieve.pending or not items.exhausted:
                     await sieve.change()
                 continue
-            item = pulled[0]
-            url = url_of(item)
+            item, url = pulled[0]
             verdict = gate.peek_or_invalid(url)
             if verdict is not None:
                 yield item, verdict

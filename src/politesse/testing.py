@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -80,6 +82,10 @@ class ManualClock:
             timer.fire()
         self._move_to(until)
 
+    def set_wall(self, wall: float) -> None:
+        """Set the wall clock, forward or back, as an administrator may; the monotonic one goes on as it was."""
+        self._wall = wall
+
     def _move_to(self, monotonic: float) -> None:
         self._wall += monotonic - self._monotonic
         self._monotonic = monotonic
@@ -123,7 +129,7 @@ class ScriptedFetcher:
 
     Args:
         answers: by origin, as in ``"https://example.com"``: a robots.txt as text or octets, a status, a
-            FetchResponse or FetchFault, an exception to raise, or a list of these for one fetch after the other,
+            FetchResponse or FetchFault, an exception to raise, or a sequence of these for one fetch after the other,
             the last of which stays. Whatever is not named answers 404.
 
     Attributes:
@@ -131,8 +137,9 @@ class ScriptedFetcher:
         gate: cleared, it holds all answers back until it is set.
     """
 
-    def __init__(self, answers: dict[str, Answer | list[Answer]] | None = None) -> None:
-        self.answers = dict(answers or {})
+    def __init__(self, answers: Mapping[str, Answer | Sequence[Answer]] | None = None) -> None:
+        self.answers: dict[str, Answer | Sequence[Answer]] = dict(answers or {})
+        self._given: Counter[str] = Counter()
         self.requests: list[FetchRequest] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -146,9 +153,11 @@ class ScriptedFetcher:
         """Answer as scripted."""
         self.requests.append(request)
         await self.gate.wait()
-        answer = self.answers.get(str(request.origin), 404)
-        if isinstance(answer, list):
-            answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        origin = str(request.origin)
+        answer = self.answers.get(origin, 404)
+        if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
+            answer = answer[min(self._given[origin], len(answer) - 1)]
+            self._given[origin] += 1
         return _result(answer, request)
 
     async def aclose(self) -> None:

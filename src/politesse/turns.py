@@ -157,7 +157,7 @@ def take_now(gate: Gate, pacer: LocalPacer, clock: Clock, url: str) -> Turn | No
 def _heed(pacer: LocalPacer, origin: Origin, verdict: Verdict) -> None:
     if not verdict.allowed:
         raise Disallowed(verdict)
-    if verdict.not_before is not None:
+    if verdict.not_before is not None and verdict.match.allowed:  # else this gate only reports
         # robots.txt was answered with 429 while an older copy still serves: that was said of the host.
         pacer.close(origin.pacing_host, verdict.not_before, Bound.RETRY_AFTER)
 

@@ -154,15 +154,20 @@ class AgentView:
         A copy that is near the end of its lifetime is asked for again behind the answer. Raises InvalidURL.
         """
         place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
-        if place > 0 and (entry := self._entries.get(url[:place])) is not None and not self._policies:
+        if (
+            place > 0
+            and (entry := self._entries.get(url[:place])) is not None
+            and (not self._policies or entry.origin.pacing_host not in self._policies)
+        ):
             rules = entry.rules.get(self._agent)
             now_mono = self._monotonic()
             if rules is not None and now_mono < entry.refresh_mono:
                 target = url[place:]
-                if is_plain(target) is None or "/." in target:
-                    target = self._normal(url, target)
+                if is_plain(target) is not None and "/." not in target:
+                    match = rules.decide(target)
+                else:
+                    match = self._match(url, target, rules)
                 entry.used = True
-                match = rules.decide(target)
                 shared = self._shared
                 allowed = match.allowed
                 if allowed:
@@ -186,7 +191,9 @@ class AgentView:
             return verdict
         origin, target = split(url)
         entry = await self._shared.cache.entry(origin, self._agent)
-        return self._judge(url, entry, target)
+        # Looked at again: the host may have been settled while its robots.txt was waited for.
+        verdict = self._by_policy(url, origin)
+        return self._judge(url, entry, target) if verdict is None else verdict
 
     async def check_batch(self, urls: Iterable[str]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the origins are asked at the same time.
@@ -252,8 +259,12 @@ class AgentView:
             TooFar: if no turn comes within ``max_wait_s``.
             InvalidURL, ClosedError: as ``check`` does.
         """
-        with await take(self, self._shared.pacer, self._shared.clock, url, max_wait_s) as turn:
+        with await self.take_turn(url, max_wait_s=max_wait_s) as turn:
             yield turn
+
+    async def take_turn(self, url: str, *, max_wait_s: float | None = None) -> Turn:
+        """Wait as ``turn`` does, for a turn that outlives a block; whoever takes it has to end it."""
+        return await take(self, self._shared.pacer, self._shared.clock, url, max_wait_s)
 
     def try_turn(self, url: str) -> Turn | NotYet:
         """Return a turn if there is one now, else when that may be; waits for nothing.
@@ -262,6 +273,21 @@ class AgentView:
         back with a ResourceWarning. Raises Disallowed and InvalidURL.
         """
         return take_now(self, self._shared.pacer, self._shared.clock, url)
+
+    def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.
+
+        It comes from the event loop; also when the gatekeeper is closed. ``try_turn`` tells whether there is a turn.
+        Raises ClosedError.
+        """
+        entry = self._entries.get(str(origin))
+        rules = None if entry is None else entry.rules.get(self._agent)
+        self._shared.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks that it goes by."""
+        return self._shared.clock
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:
         """Return the rules of ``origin`` that set its pace, None where nothing is known; raises Disallowed.
@@ -293,31 +319,35 @@ class AgentView:
 
     def _peek_slowly(self, url: str) -> Verdict | None:
         origin, target = split(url)
-        policy = self._policies.get(origin.pacing_host)
-        if policy is not None and (policy.deny or policy.exempt):
-            reason = Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT
-            return self._verdict(url, WITHOUT_RULE[reason], note=policy.reason)
+        if (verdict := self._by_policy(url, origin)) is not None:
+            return verdict
         cache = self._shared.cache
         entry = cache.valid(str(origin))
         if entry is not None and entry.answers(self._agent):
             return self._judge(url, entry, target)
-        if self._normal(url, target) == ROBOTS_TXT:
-            return self._verdict(url, WITHOUT_RULE[Reason.ROBOTS_TXT])
-        return None
+        match = self._match(url, target, None)
+        return self._verdict(url, match) if match.reason is Reason.ROBOTS_TXT else None
 
-    def _normal(self, url: str, target: str) -> str:
+    def _by_policy(self, url: str, origin: Origin) -> Verdict | None:
+        policy = self._policies.get(origin.pacing_host)
+        if policy is None or not (policy.deny or policy.exempt):
+            return None
+        reason = Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT
+        return self._verdict(url, WITHOUT_RULE[reason], note=policy.reason)
+
+    def _match(self, url: str, target: str, rules: RuleSet | None) -> Match:
+        """Return the match of a target as it was written; without rules, whether it is robots.txt."""
         try:
-            return self._normalise(target)
+            if rules is not None:
+                return rules.judge(target)
+            return WITHOUT_RULE[Reason.ROBOTS_TXT if self._normalise(target) == ROBOTS_TXT else Reason.NO_RULE]
         except InvalidURL as error:
             raise InvalidURL(url, error.problem) from None  # the whole of it is what the caller gave
 
     def _judge(self, url: str, entry: Entry, target: str) -> Verdict:
-        normal = self._normal(url, target)
-        if entry.source.result is AccessResult.SUCCESSFUL:
-            match = entry.rules[self._agent].decide(normal)
-        elif normal == ROBOTS_TXT:
-            match = WITHOUT_RULE[Reason.ROBOTS_TXT]
-        else:
+        successful = entry.source.result is AccessResult.SUCCESSFUL
+        match = self._match(url, target, entry.rules[self._agent] if successful else None)
+        if not successful and match.reason is not Reason.ROBOTS_TXT:
             match = _WHOLE_SITE[entry.source.result]
         return self._verdict(url, match, entry)
 

@@ -64,7 +64,7 @@ class BoundedBody:
         """
         if len(self._body) > self._limit:
             return cut_at_line_end(bytes(self._body), self._limit), True
-        if self._decoder is not None and not self._decoder.eof and self._encoded:
+        if self._encoding not in {"", "identity"} and (self._decoder is None or not self._decoder.eof):
             raise BodyError(FaultKind.TRUNCATED, f"the {self._encoding} body ends before its end")
         return bytes(self._body), False
 

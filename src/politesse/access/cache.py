@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import random
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
@@ -167,18 +167,18 @@ class Entry:
     )
 
     def __init__(
-        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], clock: Clock
+        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], at_mono: float
     ) -> None:
         self.origin = origin
         self.source = held.source
         self.trouble = trouble
         self.rules = rules
-        self.used = True
-        # The only place where the two clocks meet: what is stored in wall time is held to in monotonic time.
-        now_wall, now_mono = clock.wall(), clock.monotonic()
-        self.confirmed_mono = now_mono - max(0.0, now_wall - held.source.fetched_wall)
-        self.deadline_mono = now_mono + (held.until_wall - now_wall)
-        self.refresh_mono = min(now_mono + (held.refresh_wall - now_wall), self.deadline_mono)
+        self.used = False
+        # The only place where the two clocks meet, both read at the moment of judgement: what is stored in wall time
+        # is held to in monotonic time, however the wall clock may be set in between.
+        self.confirmed_mono = at_mono - max(0.0, held.at_wall - held.source.fetched_wall)
+        self.deadline_mono = at_mono + (held.until_wall - held.at_wall)
+        self.refresh_mono = min(at_mono + (held.refresh_wall - held.at_wall), self.deadline_mono)
 
     def answers(self, agent: str) -> bool:
         """Whether questions of ``agent`` can be answered from it."""
@@ -187,7 +187,8 @@ class Entry:
     @property
     def weight_bytes(self) -> int:
         """About how much memory it takes; rules that origins share count for each."""
-        return _ENTRY_BYTES + sum(rules.weight_bytes for rules in self.rules.values())
+        words = len(self.source.final_url) + len(self.source.fault)
+        return _ENTRY_BYTES + words + sum(rules.weight_bytes for rules in self.rules.values())
 
     def __repr__(self) -> str:
         return f"<Entry {self.origin}: {self.source.result}, rules for {sorted(self.rules)}>"
@@ -196,11 +197,12 @@ class Entry:
 class _Flight:
     """One request for one robots.txt, and those who wait for it."""
 
-    __slots__ = ("agents", "landed", "task")
+    __slots__ = ("agents", "forgotten", "landed", "task")
 
     def __init__(self, landed: asyncio.Future[Entry], agents: set[str]) -> None:
         self.landed = landed
         self.agents = agents
+        self.forgotten = False  # from now on what the store holds is of no use
         self.task: asyncio.Task[None] | None = None
 
 
@@ -251,6 +253,7 @@ class RobotsCache:
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(options.max_concurrent_fetches)
         self._closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     @property
     def in_flight(self) -> int:
@@ -287,7 +290,7 @@ class RobotsCache:
             entry = self.valid(key)
             if entry is not None and entry.answers(agent):
                 return entry
-            flight = self._flights.get(key) or self._take_off(origin)
+            flight = self._flights.get(key) or self._take_off(origin, agent)
             flight.agents.add(agent)
             # Shielded: the flight is the cache's, and a waiter that gives up takes nobody down with it.
             landed = await asyncio.shield(flight.landed)
@@ -298,13 +301,15 @@ class RobotsCache:
     def ask_ahead(self, origin: Origin, agent: str) -> None:
         """Have an entry made that answers ``agent``, without waiting for it."""
         if not self._closed:
-            (self._flights.get(str(origin)) or self._take_off(origin)).agents.add(agent)
+            (self._flights.get(str(origin)) or self._take_off(origin, agent)).agents.add(agent)
 
     async def forget(self, origin: Origin) -> None:
         """Drop what is known about ``origin``: the next question asks for its robots.txt, or waits for who does."""
         entry = self.entries.pop(str(origin), None)
         if entry is not None:
             self._weight_bytes -= entry.weight_bytes
+        if (flight := self._flights.get(str(origin))) is not None:
+            flight.forgotten = True
         try:
             await self._store.delete(str(origin))
         except StoreError as error:
@@ -312,9 +317,12 @@ class RobotsCache:
 
     async def aclose(self) -> None:
         """End all flights; whoever waits for one gets ClosedError. Closes the fetcher and the store."""
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.ensure_future(self._close(self._end_flights()))
+        await asyncio.shield(self._closing)  # who gives up waiting for it does not leave it half done
+
+    def _end_flights(self) -> list[asyncio.Task[None]]:
         tasks = []
         for flight in self._flights.values():
             if not flight.landed.done():
@@ -323,11 +331,16 @@ class RobotsCache:
             if flight.task is not None:
                 flight.task.cancel()
                 tasks.append(flight.task)
+        return tasks
+
+    async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.entries.clear()
         self._weight_bytes = 0
-        await self._fetcher.aclose()
-        await self._store.aclose()
+        try:
+            await self._fetcher.aclose()
+        finally:
+            await self._store.aclose()
 
     def _refresh_behind(self, entry: Entry) -> None:
         if str(entry.origin) in self._flights or self._closed:
@@ -337,60 +350,78 @@ class RobotsCache:
         except RuntimeError:
             return  # asked from outside the event loop: the next question from inside starts it
 
-    def _take_off(self, origin: Origin, *, refresh: bool = False) -> _Flight:
+    def _take_off(self, origin: Origin, agent: str | None = None, *, refresh: bool = False) -> _Flight:
         key = str(origin)
         loop = asyncio.get_running_loop()
         known = self.entries.get(key)
-        flight = _Flight(loop.create_future(), set(known.rules) if known is not None else set())
+        agents = set() if known is None else set(known.rules)
+        flight = _Flight(loop.create_future(), agents if agent is None else agents | {agent})
         self._flights[key] = flight
+
+        def ended(_: asyncio.Task[None]) -> None:
+            # Here and not in the task: one that is cancelled before its first step runs no code of its own.
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+            flight.landed.cancel()  # no effect if it landed; else the loop is being torn down
+
         flight.task = loop.create_task(self._fly(origin, flight, refresh=refresh), name=f"robots.txt of {key}")
+        flight.task.add_done_callback(ended)
         return flight
 
     async def _fly(self, origin: Origin, flight: _Flight, *, refresh: bool) -> None:
         try:
-            try:
-                record, held = await self._find(origin, refresh=refresh)
-                entry = await self._build(origin, record, held, flight.agents)
-            except Exception as error:  # noqa: BLE001 - whatever broke, those who wait are told that the gate is closed
-                self._publisher.publish(ComponentFailed(origin, "cache", error))
-                entry = self._closed_entry(origin, error)
-            self._keep(entry)
-            if not flight.landed.done():
-                flight.landed.set_result(entry)
-        finally:
-            del self._flights[str(origin)]
-            flight.landed.cancel()  # no effect if it landed; else the loop is being torn down
+            record, held, at_mono = await self._find(origin, flight, refresh=refresh)
+            entry = await self._build(origin, record, held, at_mono, flight.agents)
+        except Exception as error:  # noqa: BLE001 - whatever broke, those who wait are told that the gate is closed
+            self._publisher.publish(ComponentFailed(origin, "cache", error))
+            entry = self._closed_entry(origin, error)
+        entry = self._kept_rather(entry)
+        self._keep(entry)
+        del self._flights[str(origin)]  # before anybody who waited asks again
+        if not flight.landed.done():
+            flight.landed.set_result(entry)
 
-    async def _find(self, origin: Origin, *, refresh: bool) -> tuple[Record, Standing]:
-        """Return what is known about ``origin``: from the store if that settles it, else by asking."""
+    async def _find(self, origin: Origin, flight: _Flight, *, refresh: bool) -> tuple[Record, Standing, float]:
+        """Return what is known about ``origin``, and when that was judged; asks if the store cannot tell."""
         record = await self._load(origin)
-        if record is not None and not refresh:
-            held = standing(record, origin.robots_url, self._clock.wall(), self._policy)
-            if held is not None:
-                return record, held
+        if flight.forgotten:
+            record = None
         known = self.entries.get(str(origin))
         if record is None and known is not None and known.trouble is not None:
             record = Record(None, known.trouble)  # the store forgot it, and the backoff must go on all the same
+        if record is not None and not refresh:
+            at_mono = self._clock.monotonic()
+            held = standing(record, origin.robots_url, self._clock.wall(), self._policy)
+            if held is not None:
+                return record, held, at_mono
         return await self._ask(origin, record)
 
-    async def _ask(self, origin: Origin, record: Record | None) -> tuple[Record, Standing]:
+    async def _ask(self, origin: Origin, record: Record | None) -> tuple[Record, Standing, float]:
         validators = None if record is None else record.validators
         request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
         async with self._slots:
             self.fetches += 1
             started_mono = self._clock.monotonic()
             result = await self._fetch(request)
-            elapsed_s = self._clock.monotonic() - started_mono
+            at_mono = self._clock.monotonic()
         now_wall = self._clock.wall()
         record = advance(record, result, now_wall, self._policy, self._jitter())
-        await self._save(origin, record)
         held = self._held(origin, record, now_wall)
-        self._publisher.publish(RobotsFetched(origin, result.status, held.source.fault, elapsed_s, held.source))
-        return record, held
+        await self._save(origin, record)
+        self._publisher.publish(
+            RobotsFetched(origin, result.status, held.source.fault, at_mono - started_mono, held.source)
+        )
+        return record, held, at_mono
 
     async def _fetch(self, request: FetchRequest) -> FetchResult:
         try:
             return await self._fetcher.fetch(request)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: it is the fetcher's own, and those who wait were not cancelled either.
+            return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r}", request.origin.robots_url)
         except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
             self._publisher.publish(ComponentFailed(request.origin, "fetcher", error))
             return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.origin.robots_url)
@@ -409,11 +440,11 @@ class RobotsCache:
         except StoreError as error:
             self._publisher.publish(ComponentFailed(origin, "store", error))
 
-    async def _build(self, origin: Origin, record: Record, held: Standing, agents: set[str]) -> Entry:
+    async def _build(self, origin: Origin, record: Record, held: Standing, at_mono: float, agents: set[str]) -> Entry:
         rules: dict[str, RuleSet] = {}
         if held.source.result is AccessResult.SUCCESSFUL and record.copy is not None:
             rules = await self._rules(record.copy.body, frozenset(agents))
-        return Entry(origin, held, record.trouble, rules, self._clock)
+        return Entry(origin, held, record.trouble, rules, at_mono)
 
     async def _rules(self, body: bytes, agents: frozenset[str]) -> dict[str, RuleSet]:
         """Return the rules of ``agents``, those of another origin with the same file where there are any."""
@@ -436,7 +467,7 @@ class RobotsCache:
         fault = FetchFault(FaultKind.INTERNAL, f"the cache failed with {error!r:.200}", origin.robots_url)
         now_wall = self._clock.wall()
         record = advance(record, fault, now_wall, self._policy, self._jitter())
-        return Entry(origin, self._held(origin, record, now_wall), record.trouble, {}, self._clock)
+        return Entry(origin, self._held(origin, record, now_wall), record.trouble, {}, self._clock.monotonic())
 
     def _held(self, origin: Origin, record: Record, now_wall: float) -> Standing:
         """Return what a record stands for at the moment it was made: never nothing."""
@@ -444,6 +475,23 @@ class RobotsCache:
         if held is None:
             raise AssertionError(f"{record} stands for nothing")
         return held
+
+    def _kept_rather(self, entry: Entry) -> Entry:
+        """Return the entry that ``entry`` would replace, if that is a copy which holds and which the store forgot."""
+        known = self.entries.get(str(entry.origin))
+        if (
+            known is None
+            or known.source.result is not AccessResult.SUCCESSFUL
+            or entry.source.result not in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}
+            or self._clock.monotonic() >= known.deadline_mono
+        ):
+            return entry
+        known.trouble = entry.trouble
+        known.refresh_mono = min(entry.deadline_mono, known.deadline_mono)
+        known.source = replace(known.source, fault=entry.source.fault)
+        if entry.source.result is AccessResult.TOO_MANY_REQUESTS:
+            known.source = replace(known.source, not_before=entry.source.not_before)
+        return known
 
     def _keep(self, entry: Entry) -> None:
         """Put ``entry`` in place of the one before; let go of others, the least recently used first, if need be."""

@@ -7,16 +7,17 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from politesse.access.body import BodyError, BoundedBody
 from politesse.access.guard import AddressGuard, SystemResolver
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import split
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,10 @@ MIN_BODY_BYTES: Final = 500 * 1024
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _INSPECT_S: Final = 1.0
+_MAX_DETAIL: Final = 300  # what an exception quotes of a hostile answer may be megabytes
+_UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
+# A scheme or "//" without the authority that has to follow: joined, it would name the page that we come from.
+_WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 
 
@@ -38,7 +43,7 @@ class FetchOptions:
     Attributes:
         connect_timeout_s: to connect, TLS included; positive.
         total_timeout_s: for one fetch with all its redirects; positive.
-        max_body_bytes: how much of a decoded body is read; at least 512,000.
+        max_body_bytes: how much of a decoded body is read; 512,000 to 67,108,864.
         from_address: an e-mail address for the From header, or None.
         proxy: the URL of an HTTP proxy, credentials included if it needs any, or None.
         ssl_context: to verify servers with, or None for the system's authorities. Verification cannot be
@@ -62,9 +67,9 @@ class FetchOptions:
         for name in ("connect_timeout_s", "total_timeout_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: give a positive number of seconds")
-        if self.max_body_bytes < MIN_BODY_BYTES:
+        if not MIN_BODY_BYTES <= self.max_body_bytes <= MAX_BODY_BYTES:
             raise ConfigurationError(
-                f"max_body_bytes={self.max_body_bytes}: RFC 9309 2.5 demands at least {MIN_BODY_BYTES}"
+                f"max_body_bytes={self.max_body_bytes}: give {MIN_BODY_BYTES} (RFC 9309 2.5) to {MAX_BODY_BYTES}"
             )
         if self.from_address is not None and _HEADER_VALUE.fullmatch(self.from_address) is None:
             raise ConfigurationError(f"from_address={self.from_address!r}: give one line of printable ASCII")
@@ -72,16 +77,17 @@ class FetchOptions:
             raise ConfigurationError("ssl_context: it does not verify certificates; set verify_mode=ssl.CERT_REQUIRED")
         if self.private_addresses not in {"redirects", "allow"}:
             raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give 'redirects' or 'allow'")
-        if self.proxy is not None and split_proxy(self.proxy).scheme not in {"http", "https"}:
+        if self.proxy is not None and not _is_proxy(self.proxy):
             raise ConfigurationError("proxy: give the http or https URL of a proxy")
 
 
-def split_proxy(proxy: str) -> URL:
-    """Return the URL of a proxy; raises ConfigurationError without repeating it, for it may hold a password."""
+def _is_proxy(proxy: str) -> bool:
+    """Whether it is the URL of a proxy; nobody repeats it where it is not, for it may hold a password."""
     try:
-        return URL(proxy)
+        url = URL(proxy)
     except ValueError:
-        raise ConfigurationError("proxy: it is not a URL") from None
+        return False
+    return url.scheme in {"http", "https"} and bool(url.host)
 
 
 class AiohttpFetcher:
@@ -108,6 +114,10 @@ class AiohttpFetcher:
     ) -> None:
         self._options = options or FetchOptions()
         self._session = session
+        if session is not None and not _verifies(session.connector):
+            raise ConfigurationError(
+                "session: its connector does not verify certificates, and robots.txt could be forged"
+            )
         self._resolver = resolver or SystemResolver()
         self._headers = {
             "User-Agent": user_agent,
@@ -121,14 +131,14 @@ class AiohttpFetcher:
         """Ask once, redirects included; never raises but for cancellation."""
         guard = AddressGuard(self._resolver, blind=self._unguarded, lenient=self._options.private_addresses == "allow")
         hops = _Hops(request)
-        if self._session is not None and self._session.connector is None:
+        if self._session is not None and (self._session.connector is None or self._session.connector.closed):
             return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
         try:
             async with asyncio.timeout(self._options.total_timeout_s), self._client(guard) as client:
                 while (answer := await self._hop(client, guard, hops)) is None:
                     guard.next_hop()
                 return answer
-        except (TimeoutError, OSError, ValueError, ssl.SSLError, aiohttp.ClientError) as error:
+        except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
             return hops.fault(_kind(error, guard), guard.refusal or str(error) or type(error).__name__)
 
     async def aclose(self) -> None:
@@ -151,7 +161,7 @@ class AiohttpFetcher:
                 force_close=True,
                 ssl=self._options.ssl_context or True,
             )
-        return aiohttp.ClientSession(
+        client = aiohttp.ClientSession(
             connector=connector,
             connector_owner=self._session is None,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -160,6 +170,11 @@ class AiohttpFetcher:
             timeout=aiohttp.ClientTimeout(total=None, connect=self._options.connect_timeout_s),
             middlewares=(),
         )
+        if self._session is None:
+            # Else aiohttp asks twice where a server closes without an answer. A borrowed connector reuses connections,
+            # and one that the server has closed meanwhile is worth the second try.
+            client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
+        return client
 
     async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: _Hops) -> FetchResult | None:
         """Make one request; None where its redirect is to be followed."""
@@ -183,26 +198,34 @@ class AiohttpFetcher:
             if response.status in _REDIRECTS:
                 return self._redirect(response, hops)
             response_headers = _headers(response)
+            if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
+                raise aiohttp.ClientConnectionError("the proxy asks for credentials")
             if not 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
                 return FetchResponse(response.status, hops.url, response_headers, conditional=conditional)
-            try:
-                body, truncated = await _read(response, self._options.max_body_bytes)
-            except BodyError as error:
-                return hops.fault(error.kind, error.detail, response.status)
-            except (aiohttp.ClientError, OSError) as error:
-                return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
-            return FetchResponse(response.status, hops.url, response_headers, body, truncated, conditional)
+            return await self._file(response, response_headers, hops, conditional=conditional)
+
+    async def _file(
+        self, response: aiohttp.ClientResponse, headers: Mapping[str, str], hops: _Hops, *, conditional: bool
+    ) -> FetchResult:
+        try:
+            body, truncated = await _read(response, self._options.max_body_bytes)
+        except BodyError as error:
+            return hops.fault(error.kind, error.detail, response.status)
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+            return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
+        return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
 
     def _redirect(self, response: aiohttp.ClientResponse, hops: _Hops) -> FetchFault | None:
         """Move ``hops`` on to where the response points, or say why not."""
         status = response.status
         location = response.headers.get("Location", "")
-        if not location:
-            return hops.fault(FaultKind.REDIRECT_TARGET, "a redirect without a Location", status)
+        if not location or _WITHOUT_AUTHORITY.match(location) is not None:
+            return hops.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
         try:
             origin, target = split(urljoin(hops.url, location))
-            url = str(URL(f"{origin}{target}"))
-        except ValueError as error:  # InvalidURL is one, and so is what urljoin and yarl raise
+            # The octets that the server wrote: only those that no URL holds are escaped.
+            url = f"{origin}{quote(target, safe=_UNCHANGED, errors='surrogateescape')}"
+        except ValueError as error:  # InvalidURL is one, and so is what urljoin raises
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
             return hops.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
         if len(hops.seen) > hops.request.max_redirects:
@@ -229,7 +252,13 @@ class _Hops:
         return self.seen[-1]
 
     def fault(self, kind: FaultKind, detail: str, status: int | None = None) -> FetchFault:
-        return FetchFault(kind, detail, self.url, status)
+        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status)
+
+
+def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
+    # aiohttp tells of a connector's TLS settings nowhere else.
+    setting = getattr(connector, "_ssl", True)
+    return setting is not False and not (isinstance(setting, ssl.SSLContext) and setting.verify_mode is ssl.CERT_NONE)
 
 
 def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
@@ -242,7 +271,13 @@ def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    body = BoundedBody(response.headers.get("Content-Encoding", ""), limit)
+    coding = ", ".join(response.headers.getall("Transfer-Encoding", ())).strip().lower()
+    if coding not in {"", "chunked"}:
+        raise BodyError(FaultKind.ENCODING, f"the transfer encoding {coding!r:.50}, which was not asked for")
+    # RFC 9110 5.3: several lines are one list. Where there is no body there is nothing encoded.
+    empty = response.status == 204 or response.headers.get("Content-Length") == "0"  # noqa: PLR2004
+    encodings = () if empty else response.headers.getall("Content-Encoding", ())
+    body = BoundedBody(", ".join(encodings), limit)
     while octets := await _read_some(response):
         if not body.feed(octets):
             response.close()  # what is still to come is not wanted
@@ -280,6 +315,6 @@ _KINDS: Final[tuple[tuple[FaultKind, tuple[type[Exception], ...]], ...]] = (
     (FaultKind.TIMEOUT, (TimeoutError,)),
     (FaultKind.DNS, (aiohttp.ClientConnectorDNSError,)),
     (FaultKind.TLS, (aiohttp.ClientSSLError, ssl.SSLError)),
-    (FaultKind.PROTOCOL, (aiohttp.ClientResponseError, ValueError)),
+    (FaultKind.PROTOCOL, (aiohttp.ClientResponseError, HttpProcessingError, ValueError)),
     (FaultKind.TRUNCATED, (aiohttp.ClientPayloadError,)),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +35,8 @@ def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> fl
         lifetime = expires - (received_wall if date is None else date)
     if lifetime is None:
         return None
-    return lifetime - (_seconds(headers.get("age", "")) or 0.0)
+    age, _, _ = headers.get("age", "").partition(",")  # RFC 9111 5.1: of several the first
+    return lifetime - (_seconds(age) or 0.0)
 
 
 def retry_after_s(headers: Mapping[str, str], now_wall: float) -> float | None:
@@ -63,7 +65,9 @@ def http_date(value: str) -> float | None:
     if not value or len(value) > 64 or not value.isascii():  # noqa: PLR2004 - the longest form has 33 characters
         return None
     try:
-        return parsedate_to_datetime(value).timestamp()
+        date = parsedate_to_datetime(value)
+        # RFC 9110 5.6.7: an HTTP date is in UTC, with or without saying so.
+        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
 

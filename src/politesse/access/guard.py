@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all that IANA has given out of IPv6
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; not every Python knows it
 
 
 class SystemResolver:
@@ -66,23 +68,31 @@ class AddressGuard(AbstractResolver):
         except ValueError:
             self._seen_public = self._seen_public or self._blind
             return True
-        return self._permits(address)
+        permitted = self._permits(address)
+        if not permitted:
+            self._refuse(address)
+        return permitted
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return the addresses of ``host`` that may be connected to; raises OSError where none may."""
         found: list[ResolveResult] = []
+        refused: IPAddress | None = None
         for text in await self._resolver.resolve(host, port):
             # A scoped address (fe80::1%eth0) is private with or without its scope.
             address = ipaddress.ip_address(text.partition("%")[0])
             kind = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
-            if family in {socket.AF_UNSPEC, kind} and self._permits(address):
+            if not self._permits(address):
+                refused = address
+            elif family in {socket.AF_UNSPEC, kind}:
                 result = ResolveResult(
                     hostname=host, host=text, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST
                 )
                 found.append(result)
         if not found:
+            if refused is not None:
+                self._refuse(refused)
             raise OSError(None, f"{host} has no address that may be connected to")
         return found
 
@@ -92,10 +102,12 @@ class AddressGuard(AbstractResolver):
     def _permits(self, address: IPAddress) -> bool:
         public = is_public(address)
         if self._public_only and not public:
-            self.refusal = f"a redirect from a public address to {address}, which is private"
             return False
         self._seen_public = self._seen_public or public
         return True
+
+    def _refuse(self, address: IPAddress) -> None:
+        self.refusal = f"a redirect from a public address to {address}, which is private"
 
 
 def is_public(address: IPAddress) -> bool:
@@ -106,4 +118,6 @@ def is_public(address: IPAddress) -> bool:
             wrapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
         if wrapped is not None:
             return is_public(wrapped)
+        if address not in _GLOBAL_UNICAST or address in _DOCUMENTATION:
+            return False
     return address.is_global and not address.is_multicast

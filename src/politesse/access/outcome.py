@@ -45,6 +45,7 @@ GRACE_S: Final = 30 * _DAY_S
 _MIN_RETRY_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer
 _MAX_RETRY_S: Final = _DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
+_MAX_GAP_S: Final = 2 * _DAY_S
 _CLOCK_SKEW_S: Final = 300.0
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
 
@@ -155,11 +156,13 @@ class Standing:
 
     Attributes:
         source: whose ``result`` says how to answer.
+        at_wall: that moment.
         until_wall: when it ends.
         refresh_wall: from when on to ask again, while it still stands.
     """
 
     source: Source
+    at_wall: float
     until_wall: float
     refresh_wall: float
 
@@ -187,7 +190,7 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
         troubled = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
         return Record(copy, _trouble(troubled, fault, result, record, now_wall, policy, jitter))
     classified = classify(result, policy)
-    if classified is None and copy is not None:
+    if classified is None and copy is not None and record is not None and record.validators is not None:
         return Record(_confirmed(copy, result, now_wall, policy), None)
     if classified is None or classified in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
         fault = f"the server answered with status {result.status}"
@@ -199,8 +202,8 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
         status=result.status,
         final_url=result.final_url,
         body=result.body if successful else b"",
-        etag=result.headers.get("etag", "") if successful else "",
-        last_modified=result.headers.get("last-modified", "") if successful else "",
+        etag=_validator(result, "etag") if successful else "",
+        last_modified=_validator(result, "last-modified") if successful else "",
         confirmed_wall=now_wall,
         lifetime_s=_lifetime_s(result, classified, now_wall, policy),
     )
@@ -229,7 +232,8 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
         return None
     # What a wrong clock dated in the future would hold for as long as that clock was wrong.
     latest_wall = now_wall + _CLOCK_SKEW_S
-    copy = record.copy if record.copy is not None and record.copy.confirmed_wall <= latest_wall else None
+    copy = _as_read(record.copy, policy)
+    copy = copy if copy is not None and copy.confirmed_wall <= latest_wall else None
     trouble = record.trouble if record.trouble is not None and record.trouble.last_wall <= latest_wall else None
     if copy is not None and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
         refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
@@ -248,7 +252,7 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fault=copy.fault if trouble is None else trouble.fault,
             not_before=not_before,
         )
-        return Standing(source, serves_until, refresh_wall)
+        return Standing(source, now_wall, serves_until, refresh_wall)
     if trouble is not None and now_wall < trouble.retry_wall:
         result = trouble.result
         if (
@@ -267,8 +271,17 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fault=trouble.fault,
             not_before=trouble.retry_wall,
         )
-        return Standing(source, trouble.retry_wall, trouble.retry_wall)
+        return Standing(source, now_wall, trouble.retry_wall, trouble.retry_wall)
     return None
+
+
+def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
+    """Return a copy as this policy reads it, None if not at all: whoever kept it may have read it otherwise."""
+    if copy is None or (not copy.fault and classify(FetchResponse(copy.status or 0, ""), policy) is not copy.result):
+        return None
+    successful = copy.result is AccessResult.SUCCESSFUL
+    most_s = policy.lifetimes.max_s if successful else policy.lifetimes.max_unavailable_s
+    return copy if copy.lifetime_s <= most_s else replace(copy, lifetime_s=most_s)
 
 
 def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy) -> float:
@@ -285,11 +298,17 @@ def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: Acc
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(
         copy,
-        etag=response.headers.get("etag", copy.etag),
-        last_modified=response.headers.get("last-modified", copy.last_modified),
+        etag=_validator(response, "etag") or copy.etag,
+        last_modified=_validator(response, "last-modified") or copy.last_modified,
         confirmed_wall=now_wall,
         lifetime_s=_lifetime_s(response, copy.result, now_wall, policy) if says_how_long else copy.lifetime_s,
     )
+
+
+def _validator(response: FetchResponse, name: str) -> str:
+    """Return a header that can be sent back as it came; others no client sends without changing them."""
+    value = response.headers.get(name, "")
+    return value if value.isascii() and value.isprintable() else ""
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, now_wall: float, policy: AccessPolicy) -> float:
@@ -312,12 +331,15 @@ def _trouble(
     jitter: float,
 ) -> Trouble:
     before = record.trouble if record is not None else None
+    if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
+        before = None  # after days in which nobody asked, nothing is known of what lay between
     failures = 1 if before is None else before.failures + 1
+    # A host that answers 429 is not unreachable: each counts days of its own.
+    since_wall = before.since_wall if before is not None and before.result is result else now_wall
     asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
     if asked_s is None:
         # The exponent is bounded, so that a year of failures is no overflow.
         backoff_s = min(policy.retry_min_s * 2.0 ** min(failures - 1, 32), policy.retry_max_s)
-        asked_s = backoff_s * (1.0 + _JITTER * jitter)
+        asked_s = min(backoff_s * (1.0 + _JITTER * jitter), policy.retry_max_s)
     retry_wall = now_wall + min(max(asked_s, _MIN_RETRY_S), _MAX_RETRY_S)
-    since_wall = now_wall if before is None else before.since_wall
     return Trouble(result, answer.status, answer.final_url, fault, since_wall, now_wall, failures, retry_wall)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse import ConfigurationError, FetchOptions, Gatekeeper, PolitesseWarning, __version__
+from politesse.cli.console import abandon_output, errors, plain
 from politesse.identity import Identity
 from politesse.robots import product_token
+from politesse.verdict import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Generator
@@ -74,3 +76,7 @@ def run(command: Coroutine[Any, Any, int]) -> int:
         return asyncio.run(command)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:  # a full disk, no free port
+        abandon_output()
+        errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)
+        return 2

@@ -19,7 +19,7 @@ class _PipeConsole(Console):
     def on_broken_pipe(self) -> None:
         """Leave as ``cat`` would."""
         self.quiet = True
-        sys.stdout = io.StringIO()  # what is still buffered could not be flushed at exit
+        abandon_output()
         sys.exit(BROKEN_PIPE)
 
 
@@ -36,6 +36,11 @@ def errors() -> Console:
 def plain(text: str, style: str = "") -> Text:
     """Return text that rich takes as it is: no markup, no emoji codes, whatever a remote server wrote."""
     return Text(text, style=style)
+
+
+def abandon_output() -> None:
+    """Forget what is still buffered: it could not be written, and trying again at exit would spoil the exit code."""
+    sys.stdout = io.StringIO()
 
 
 def _console(*, stderr: bool) -> Console:

@@ -33,6 +33,7 @@ class Bearing:
         "_latency_s",
         "_quota",
         "_retrieval_s",
+        "_worked",
         "closed_by",
         "closed_until_wall",
     )
@@ -44,6 +45,7 @@ class Bearing:
         self._failed_wall = 0.0
         self._latency_s = 0.0
         self._retrieval_s = 0.0
+        self._worked = False
         self._quota: tuple[float, float] = (0.0, 0.0)
 
     def observe(
@@ -56,22 +58,27 @@ class Bearing:
         jitter: float,
     ) -> None:
         """Take in an answer: ``headers`` with lower-case names, ``status`` None for none; ``jitter`` is 0 to 1."""
-        self._retrieval_s = elapsed_s
         # An error that comes fast is no fast server: only answers that did their work may shorten the delay.
         worked = status is not None and 200 <= status <= 399  # noqa: PLR2004
-        if worked or elapsed_s > self._latency_s:
-            first = self._latency_s == 0.0
-            self._latency_s = elapsed_s if first else self._latency_s + _SMOOTHING * (elapsed_s - self._latency_s)
+        if worked or elapsed_s > self._retrieval_s:
+            self._retrieval_s = elapsed_s
+        if not self._worked:
+            self._worked = worked
+            self._latency_s = max(self._latency_s, elapsed_s)
+        elif worked or elapsed_s > self._latency_s:
+            self._latency_s += _SMOOTHING * (elapsed_s - self._latency_s)
         if status in _CLOSING:
-            self._close(retry_after_s(headers, now_wall), now_wall, options, jitter)
+            self._close(retry_after_s(headers, now_wall), elapsed_s, now_wall, options, jitter)
         elif self._failures and now_wall >= self.closed_until_wall + self._last_closed_s():
             self._failures = 0  # quiet for as long as it was closed: forgiven
-        self._meter(headers, now_wall, options)
+        if headers:
+            self._meter(headers, now_wall, options)
 
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
         """Return ``pace``, or what the host's answers ask for if that is slower."""
-        if options.adaptive_factor:
-            pace = slower(pace, Pace(options.adaptive_factor * self._latency_s, Bound.ADAPTIVE))
+        adaptive_s = options.adaptive_factor * self._latency_s
+        if adaptive_s > pace.interval_s:
+            pace = Pace(adaptive_s, Bound.ADAPTIVE)
         if options.rule_of_thumb_factor and not rate_stated:
             thumb_s = max(options.rule_of_thumb_factor * self._retrieval_s, options.rule_of_thumb_least_s)
             pace = slower(pace, Pace(thumb_s, Bound.RULE_OF_THUMB))
@@ -91,8 +98,12 @@ class Bearing:
         forgiven_wall = self.closed_until_wall + self._last_closed_s() if self._failures else self.closed_until_wall
         return max(forgiven_wall, quota_until_wall)
 
-    def _close(self, asked_s: float | None, now_wall: float, options: PacingOptions, jitter: float) -> None:
-        self._failures += 1
+    def _close(
+        self, asked_s: float | None, elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
+    ) -> None:
+        # What was under way already when the host said so the last time is the same refusal, not the next one.
+        if not self._failures or now_wall - elapsed_s >= self._failed_wall:
+            self._failures += 1
         self._failed_wall = now_wall
         backoff_s = min(options.backoff_min_s * 2.0 ** min(self._failures - 1, 32), options.backoff_max_s)
         if asked_s is None:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ClosedError, TooFar
 from politesse.pacing.backoff import Bearing
-from politesse.pacing.pace import Bound, NotYet, PacingOptions, stated_pace, visit_from
+from politesse.pacing.pace import Bound, NotYet, PacingOptions, rates_hold_until, stated_pace, visit_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from politesse.clock import Clock, Timer
+    from politesse.pacing.pace import Pace
     from politesse.robots import RuleSet
 
 _NEVER: Final = float("-inf")
@@ -34,43 +35,47 @@ class Permit:
     Attributes:
         key: the pacing key.
         started_mono: when it was stamped.
+        before_mono: the ``last_mono`` of its slot before that.
+        marks: those of its slot, its own included.
         waited: whether that was later than it was asked for.
     """
 
-    __slots__ = ("_before_mono", "_slot", "key", "started_mono", "waited")
+    __slots__ = ("_slot", "before_mono", "key", "marks", "started_mono", "waited")
 
     def __init__(self, slot: _Slot, started_mono: float) -> None:
         self.key = slot.key
         self.started_mono = started_mono
         self.waited = False
         self._slot: _Slot | None = slot
-        self._before_mono = slot.last_mono
+        self.before_mono = slot.last_mono
+        self.marks = slot.marks
 
-    def redeem(self) -> tuple[_Slot, float] | None:
-        """Return the slot, and when its last request was before this one; None from the second time on."""
+    def redeem(self) -> _Slot | None:
+        """Return the slot; None from the second time on."""
         slot, self._slot = self._slot, None
-        return None if slot is None else (slot, self._before_mono)
+        return slot
 
 
 class _Waiter:
     """Somebody in a queue: woken once it is the head and the time has come, and again if that was too early."""
 
-    __slots__ = ("_loop", "woken")
+    __slots__ = ("error", "woken")
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.woken: asyncio.Future[None] = self._loop.create_future()
+        self.woken: asyncio.Future[None] = asyncio.Future()
+        self.error: Exception | None = None
 
     def wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        if not self.woken.done():
-            self.woken.set_exception(error)
+        # Beside the future: whoever was woken already, in vain, has to see it too.
+        self.error = self.error or error
+        self.wake()
 
     def wait_again(self) -> None:
-        self.woken = self._loop.create_future()
+        self.woken = asyncio.Future()
 
 
 class _Slot:
@@ -80,14 +85,18 @@ class _Slot:
         key: the pacing key.
         options: those of the pacer, or those set for this host.
         said: the rules of each of its origins that has asked for a turn.
+        rate_stated: whether these state a Request-rate.
+        stated: the pace that these and the options state, at whatever time of day; None until it is asked for.
         bearing: what its answers say; None before the first.
         in_flight: how many requests are under way.
         last_mono: the end of the last request, or the start of it where several may be under way.
+        marks: how often ``last_mono`` was set, to know who did last.
         ready_mono: from when on the next may start, as far as the interval and a closure go.
         bound_by: what binds that.
         timed: whether the time of day may change it.
         armed_mono: the time of its entry in the heap that counts; None for none.
         waiters: in the order in which they came.
+        watchers: whom to call when it is ready and nobody waits.
     """
 
     __slots__ = (
@@ -97,25 +106,33 @@ class _Slot:
         "in_flight",
         "key",
         "last_mono",
+        "marks",
         "options",
+        "rate_stated",
         "ready_mono",
         "said",
+        "stated",
         "timed",
         "waiters",
+        "watchers",
     )
 
     def __init__(self, key: str, options: PacingOptions) -> None:
         self.key = key
         self.options = options
         self.said: dict[str, RuleSet] = {}
+        self.stated: Pace | None = None
+        self.rate_stated = False
         self.bearing: Bearing | None = None
         self.in_flight = 0
         self.last_mono = _NEVER
+        self.marks = 0
         self.ready_mono = _NEVER
         self.bound_by = Bound.FLOOR
         self.timed = False
         self.armed_mono: float | None = None
         self.waiters: OrderedDict[_Waiter, None] = OrderedDict()
+        self.watchers: tuple[Callable[[], None], ...] = ()
 
 
 class LocalPacer:
@@ -152,7 +169,10 @@ class LocalPacer:
             key: the pacing key, as a host.
             origin: whose page is to be requested.
             rules: what its robots.txt says, or None where there is none.
+
+        Raises ClosedError.
         """
+        self._check_open(key)
         now_mono = self._clock.monotonic()
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
@@ -165,8 +185,7 @@ class LocalPacer:
 
         Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; and ClosedError.
         """
-        if self._closed:
-            raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
+        self._check_open(key)
         now_mono = self._clock.monotonic()
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
@@ -176,6 +195,16 @@ class LocalPacer:
             raise TooFar(key, self._not_yet(slot, now_mono), max_wait_s)
         return await self._queue(slot, max_wait_s)
 
+    def when_ready(self, key: str, origin: str, rules: RuleSet | None, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when a request may start at ``key`` and nobody waits for it; or at the close.
+
+        It is no place in line: ``try_start``, which see, tells whether there is leave. Raises ClosedError.
+        """
+        self._check_open(key)
+        slot = self._slot(key, origin, rules, self._clock.monotonic())
+        slot.watchers = (*slot.watchers, callback)
+        self._arm(slot)
+
     def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
         """End a request: the interval to the next counts from now. Doing so twice has no effect.
 
@@ -184,30 +213,31 @@ class LocalPacer:
             status: of the answer, None where there was none.
             headers: of the answer, names in lower case.
         """
-        redeemed = permit.redeem()
-        if redeemed is None:
+        slot = permit.redeem()
+        if slot is None:
             return
-        slot, _ = redeemed
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
         slot.in_flight -= 1
         if slot.options.max_concurrent == 1:
             slot.last_mono = now_mono
-        if slot.bearing is None:
-            slot.bearing = Bearing()
+            slot.marks += 1
+        bearing = slot.bearing
+        if bearing is None:
+            bearing = slot.bearing = Bearing()
         elapsed_s = now_mono - permit.started_mono
-        slot.bearing.observe(status, headers or {}, elapsed_s, now_wall, slot.options, self._jitter())
-        self._schedule(slot, now_mono)
+        bearing.observe(status, headers or {}, elapsed_s, now_wall, slot.options, self._jitter())
+        self._schedule(slot, now_mono, now_wall)
         self._arm(slot)
 
     def give_back(self, permit: Permit) -> None:
         """End a permit with which nothing was requested: it has cost the host nothing. Twice has no effect."""
-        redeemed = permit.redeem()
-        if redeemed is None:
+        slot = permit.redeem()
+        if slot is None:
             return
-        slot, before_mono = redeemed
         slot.in_flight -= 1
-        if slot.last_mono == permit.started_mono:
-            slot.last_mono = before_mono
+        if slot.marks == permit.marks:  # else another request has come after it
+            slot.last_mono = permit.before_mono
+            slot.marks -= 1
         self._schedule(slot, self._clock.monotonic())
         self._arm(slot)
 
@@ -231,7 +261,8 @@ class LocalPacer:
         """Count a request that waited for no turn, as one for robots.txt: the interval to the next starts now."""
         slot = self._slots.get(key) or self._new(key)
         now_mono = self._clock.monotonic()
-        slot.last_mono = max(slot.last_mono, now_mono)
+        slot.last_mono = now_mono
+        slot.marks += 1
         self._schedule(slot, now_mono)
         self._arm(slot)
 
@@ -243,6 +274,7 @@ class LocalPacer:
             self._options_of[key] = options
         if (slot := self._slots.get(key)) is not None:
             slot.options = options or self._options
+            slot.stated = None
             self._schedule(slot, self._clock.monotonic())
             self._arm(slot)
 
@@ -256,6 +288,10 @@ class LocalPacer:
             self._timer.cancel()
             self._timer = None
         self._heap.clear()
+        for slot in self._slots.values():
+            watchers, slot.watchers = slot.watchers, ()
+            for callback in watchers:
+                callback()
 
     @property
     def waiting(self) -> int:
@@ -287,11 +323,13 @@ class LocalPacer:
             while True:
                 await waiter.woken
                 now_mono = self._clock.monotonic()
-                if self._is_ready(slot, now_mono):
+                if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, now_mono):
                     started = True
                     permit = self._stamp(slot, now_mono)
                     permit.waited = True
                     return permit
+                if waiter.error is not None:
+                    raise waiter.error
                 waiter.wait_again()
                 self._arm(slot)
         finally:
@@ -300,6 +338,10 @@ class LocalPacer:
                 alarm.cancel()
             if not started or slot.options.max_concurrent > 1:
                 self._arm(slot)  # woken or not, whoever is next is seen to
+
+    def _check_open(self, key: str) -> None:
+        if self._closed:
+            raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
 
     def _too_far(self, slot: _Slot, max_wait_s: float) -> TooFar:
         return TooFar(slot.key, self._not_yet(slot, self._clock.monotonic()), max_wait_s)
@@ -314,6 +356,8 @@ class LocalPacer:
             slot = self._new(key)
         if rules is not None and slot.said.get(origin) is not rules:
             slot.said[origin] = rules
+            slot.stated = None
+            slot.rate_stated = any(said.request_rates for said in slot.said.values())
             slot.timed = any(
                 said.visit_times or any(rate.window is not None for rate in said.request_rates)
                 for said in slot.said.values()
@@ -327,26 +371,35 @@ class LocalPacer:
         return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
     def _stamp(self, slot: _Slot, now_mono: float) -> Permit:
+        slot.marks += 1
         permit = Permit(slot, now_mono)
         slot.in_flight += 1
+        # Also where the end will count: several may be allowed at once before that.
+        slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
-            slot.last_mono = now_mono
             self._schedule(slot, now_mono)
         return permit
 
-    def _schedule(self, slot: _Slot, now_mono: float) -> None:
+    def _schedule(self, slot: _Slot, now_mono: float, now_wall: float | None = None) -> None:
         """Work out from when on the next request may start, and what binds that."""
-        now_wall = self._clock.wall()
+        if now_wall is None:
+            now_wall = self._clock.wall()
         said = slot.said.values()
-        pace = stated_pace(said, now_wall, slot.options)
-        if slot.bearing is not None:
-            rate_stated = any(rules.request_rates for rules in said)
-            pace = slot.bearing.slow(pace, now_wall, slot.options, rate_stated=rate_stated)
+        pace = slot.stated
+        if pace is None or slot.timed:
+            # Kept, because most requests end with the rules that the one before ended with.
+            pace = slot.stated = stated_pace(said, now_wall, slot.options)
+        bearing = slot.bearing
+        if bearing is not None:
+            pace = bearing.slow(pace, now_wall, slot.options, rate_stated=slot.rate_stated)
         slot.ready_mono, slot.bound_by = slot.last_mono + pace.interval_s, pace.bound_by
-        if slot.bearing is not None and slot.bearing.closed_until_wall > now_wall:
-            opens_mono = now_mono + (slot.bearing.closed_until_wall - now_wall)
+        if slot.timed:
+            # The pace may be a faster one after that: it is worked out again then.
+            slot.ready_mono = min(slot.ready_mono, now_mono + (rates_hold_until(said, now_wall) - now_wall))
+        if bearing is not None and bearing.closed_until_wall > now_wall:
+            opens_mono = now_mono + (bearing.closed_until_wall - now_wall)
             if opens_mono > slot.ready_mono:
-                slot.ready_mono, slot.bound_by = opens_mono, slot.bearing.closed_by
+                slot.ready_mono, slot.bound_by = opens_mono, bearing.closed_by
         if slot.timed:
             # The window has to be open when the request may start, not now.
             start_wall = now_wall + max(0.0, slot.ready_mono - now_mono)
@@ -364,15 +417,18 @@ class LocalPacer:
     def _arm(self, slot: _Slot) -> None:
         """See to it that the slot is looked at when its time comes; a full one is looked at when a request ends."""
         if slot.in_flight < slot.options.max_concurrent:
-            self._look_later(slot, max(slot.ready_mono, self._clock.monotonic()))
+            # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
+            self._look_later(slot, slot.ready_mono)
 
     def _look_later(self, slot: _Slot, at_mono: float) -> None:
-        if self._closed or (slot.armed_mono is not None and slot.armed_mono <= at_mono):
+        armed_mono = slot.armed_mono
+        if self._closed or (armed_mono is not None and armed_mono <= at_mono):
             return
         slot.armed_mono = at_mono
         self._pushes += 1
         heapq.heappush(self._heap, (at_mono, self._pushes, slot))
-        self._set_timer()
+        if self._timer is None or at_mono < self._timer_mono:
+            self._set_timer()
 
     def _set_timer(self) -> None:
         if not self._heap:
@@ -398,10 +454,17 @@ class LocalPacer:
         self._set_timer()
 
     def _look_at(self, slot: _Slot, now_mono: float) -> None:
-        if not self._is_ready(slot, now_mono):
+        if slot.timed:
+            self._schedule(slot, now_mono)
+        if now_mono < slot.ready_mono or slot.in_flight >= slot.options.max_concurrent:
             self._arm(slot)
         elif slot.waiters:
             next(iter(slot.waiters)).wake()
+        elif slot.watchers:
+            watchers, slot.watchers = slot.watchers, ()
+            for callback in watchers:
+                callback()
+            self._arm(slot)  # it is forgotten at the next look, unless a request has started
         elif slot.in_flight == 0:
             remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._clock.wall()
             if remembered_s > 0:

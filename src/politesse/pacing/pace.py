@@ -150,6 +150,16 @@ def longest_stated_s(said: Collection[RuleSet]) -> float:
     return max((*delays, *rates), default=0.0)
 
 
+def rates_hold_until(said: Collection[RuleSet], now_wall: float) -> float:
+    """Return the Unix time at which the next window of a Request-rate begins or ends; infinite where none has one."""
+    windows = [rate.window for rules in said for rate in rules.request_rates if rate.window is not None]
+    since_midnight_s = now_wall % _DAY_S
+    minutes = [minute for window in windows for minute in (window.start, window.end + 1)]
+    # In a day at the latest: where a time of day is over for today, it comes again tomorrow.
+    waits_s = [(minute * _MINUTE_S - since_midnight_s) % _DAY_S or _DAY_S for minute in minutes]
+    return now_wall + min(waits_s, default=float("inf"))
+
+
 def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
     """Return the Unix time from which all of the files permit a visit: ``now_wall`` if they do now.
 

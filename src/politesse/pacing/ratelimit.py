@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MEMBER = re.compile(r"(?:^|[;,\s])(r|t|remaining|reset)\s*=\s*([0-9]{1,15})(?=$|[;,\s])")
 _NUMBER = re.compile(r"[0-9]{1,15}")
+_NAMES: Final = frozenset({"ratelimit", "ratelimit-remaining", "x-ratelimit-remaining"})
 _UNIX_TIMES_FROM: Final = 1_000_000_000
 _MAX_FIELD: Final = 1024
 
@@ -24,6 +25,8 @@ def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float,
 
     Of several quotas the one with the least time per request left: the slowest binds. What cannot be read is ignored.
     """
+    if _NAMES.isdisjoint(headers):
+        return None  # nearly every answer
     quotas = [
         quota
         for quota in (_policies(headers.get("ratelimit", "")) + [_fields(headers, prefix) for prefix in ("", "x-")])

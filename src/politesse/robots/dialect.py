@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from politesse.robots.pattern import normalise_pattern, normalise_target
+from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,11 +35,13 @@ class Matching:
 
     Attributes:
         normalise_target: brings a request target to the form that is compared.
+        query_as_written: returns another form of a target that wildcards are compared with too, None for none.
         normalise_pattern: brings a path pattern to that form.
         leading: the characters that a path pattern may start with; others match nothing.
     """
 
     normalise_target: Callable[[str], str]
+    query_as_written: Callable[[str], str | None]
     normalise_pattern: Callable[[str], str]
     leading: tuple[str, ...]
 
@@ -116,6 +118,7 @@ _TABLE: Final[Mapping[Dialect, Traits]] = {
         ),
         matching=Matching(
             normalise_target=normalise_target,
+            query_as_written=query_as_written,
             normalise_pattern=normalise_pattern,
             leading=("/", "*"),  # RFC 9309 2.2 names "/" only, and 5.1 uses "*.gif$"
         ),

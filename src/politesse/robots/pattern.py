@@ -78,6 +78,17 @@ def normalise_target(target: str) -> str:
     return path + question + _normalise(query, _TO_CHANGE, _in_query)
 
 
+def query_as_written(target: str) -> str | None:
+    """Return the normal form of a target with the escapes of its query kept; None where that makes no difference.
+
+    A pattern that reaches into the query by its star alone knows of no query, and so its escapes were kept too: octets
+    that are the same have to match.
+    """
+    path, question, query = target.partition("#")[0].partition("?")
+    written = _normalise(query, _TO_CHANGE, _in_path)
+    return None if written == _normalise(query, _TO_CHANGE, _in_query) else normalise_target(path) + question + written
+
+
 def normalise_pattern(value: str) -> str:
     """Return the normal form of a path pattern: ``*`` kept, runs of it folded, ``$`` kept at the very end only.
 

@@ -33,6 +33,7 @@ ROBOTS_TXT: Final = "/robots.txt"
 _ROBOTS_TXT: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 _NO_RULE: Final = WITHOUT_RULE[Reason.NO_RULE]
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
+_BYTES_PER_DIRECTIVE: Final = 250
 _BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
 
 
@@ -92,7 +93,7 @@ class RuleSet:
         "_enclosing",
         "_exact",
         "_floating",
-        "_normalise",
+        "_matching",
         "_prefix_rules",
         "_prefixes",
         "_root",
@@ -107,12 +108,14 @@ class RuleSet:
 
     def __init__(self, lines: Iterable[Line], directives: Directives, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._normalise = dialect.traits.matching.normalise_target
+        self._matching = dialect.traits.matching
         self.crawl_delay = max(directives.crawl_delays, default=None)
         self.request_rates = tuple(directives.request_rates)
         self.visit_times = tuple(directives.visit_times)
         self.comments = tuple(directives.comments)
         self._compile(_strongest(lines, dialect))
+        said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
+        self.weight_bytes += _BYTES_PER_DIRECTIVE * said + sum(map(len, self.comments))
 
     def allowed(self, url: str) -> bool:
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested; see ``match``."""
@@ -127,16 +130,26 @@ class RuleSet:
         target: no absolute http(s) URL, or one with characters about which clients disagree.
         """
         if (plain := match_plain_url(url)) is not None:
-            target = plain[1]
-            if "/." in target:
-                target = self._normalise(target)
-        elif (simple := match_simple_url(url)) is not None:
-            target = self._normalise(simple[1])
-        else:
-            target = url if url[:1] == "/" else split(url)[1]
-            if is_plain(target) is None or "/." in target:
-                target = self._normalise(target)
-        return self.decide(target)
+            return self.judge(plain[1])
+        if (simple := match_simple_url(url)) is not None:
+            return self.judge(simple[1])
+        return self.judge(url if url[:1] == "/" else split(url)[1])
+
+    def judge(self, target: str) -> Match:
+        """Return the match of a request target as it was written; raises InvalidURL."""
+        if is_plain(target) is not None and "/." not in target:
+            return self.decide(target)
+        match = self.decide(self._matching.normalise_target(target))
+        if "%" in target and (written := self._matching.query_as_written(target)) is not None:
+            return self._wildcards_too(written, match)
+        return match
+
+    def _wildcards_too(self, written: str, match: Match) -> Match:
+        best = match.rule
+        for _, wildcards in self._floating:
+            best = _longer(wildcards, written, best)
+        best = _longer(self._rooted, written, best)
+        return match if best is None else best.match
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form: the hot path; nothing is allocated."""

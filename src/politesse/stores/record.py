@@ -1,7 +1,8 @@
-"""The form in which a record is kept: a version, a JSON head, the file itself compressed."""
+"""The form in which a record is kept: a version, a digest, a JSON head, the file itself compressed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from dataclasses import asdict
@@ -9,11 +10,12 @@ from typing import Any, Final
 
 from politesse.access.outcome import Copy, Record, Trouble
 from politesse.errors import StoreError
+from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult
 
 _VERSION: Final = b"politesse/1 "
+_DIGEST_BYTES: Final = 16
 _HEAD_LENGTH_BYTES: Final = 4
-_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 
 def encode(record: Record) -> bytes:
@@ -22,23 +24,37 @@ def encode(record: Record) -> bytes:
     body = b"" if copy is None else copy.pop("body")
     trouble = None if record.trouble is None else asdict(record.trouble)
     head = json.dumps({"copy": copy, "trouble": trouble, "body_bytes": len(body)}).encode()
-    return _VERSION + len(head).to_bytes(_HEAD_LENGTH_BYTES, "big") + head + zlib.compress(body)
+    content = len(head).to_bytes(_HEAD_LENGTH_BYTES, "big") + head + zlib.compress(body)
+    return _VERSION + _digest(content) + content
 
 
 def decode(data: bytes) -> Record:
     """Return the record that ``data`` holds; raises StoreError for what is damaged or of another version."""
     if not data.startswith(_VERSION):
         raise StoreError(f"a stored record starts with {data[:16]!r}, not with {_VERSION!r}: another version wrote it")
-    start = len(_VERSION) + _HEAD_LENGTH_BYTES
-    end = start + int.from_bytes(data[len(_VERSION) : start], "big")
+    digest, content = data[len(_VERSION) :][:_DIGEST_BYTES], data[len(_VERSION) + _DIGEST_BYTES :]
+    if digest != _digest(content):
+        raise StoreError("a stored record is damaged: its digest is another")
+    end = _HEAD_LENGTH_BYTES + int.from_bytes(content[:_HEAD_LENGTH_BYTES], "big")
     try:
-        head = json.loads(data[start:end])
-        body = zlib.decompressobj().decompress(data[end:], min(head["body_bytes"], _MAX_BODY_BYTES) + 1)
-        if len(body) != head["body_bytes"]:
-            raise StoreError(f"a stored record holds {len(body)} bytes of a body of {head['body_bytes']}")
-        return Record(_copy(head["copy"], body), _trouble(head["trouble"]))
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
-        raise StoreError(f"a stored record is damaged: {error!r}") from error
+        head = json.loads(content[_HEAD_LENGTH_BYTES:end])
+        return Record(_copy(head["copy"], _body(content[end:], head["body_bytes"])), _trouble(head["trouble"]))
+    except (ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
+        raise StoreError(f"a stored record is damaged: {error!r:.200}") from error
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def _body(compressed: bytes, length: object) -> bytes:
+    if not isinstance(length, int) or not 0 <= length <= MAX_BODY_BYTES:
+        raise ValueError(f"a body of {length!r} bytes")
+    decoder = zlib.decompressobj()
+    body = decoder.decompress(compressed, length + 1)  # one more than there may be; 0 would mean without bound
+    if len(body) != length or not decoder.eof:
+        raise ValueError(f"a body of {len(body)} bytes instead of {length}")
+    return body
 
 
 def _copy(fields: dict[str, Any] | None, body: bytes) -> Copy | None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +135,12 @@ async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
     os.close(writer)
     _, err = await process.communicate()
     assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_full_disk_exits_2_and_is_told(options: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [*COMMAND, "check", "no url", *options]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (2, b"politesse: [Errno 28] No space left on device\n")

@@ -6,15 +6,12 @@ import signal
 import subprocess
 import sys
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from politesse import __version__
 from tests.integration.cli.command import COMMAND, Origin, politesse, serving, start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_ten_thousand_urls_of_several_origins_are_all_sorted(tmp_path: Path) -> None:
@@ -56,7 +53,15 @@ async def test_what_could_not_be_told_exits_2_and_is_not_lost(tmp_path: Path) ->
 
 async def test_lines_that_are_no_url_are_rejected_as_they_came(tmp_path: Path) -> None:
     rejected = tmp_path / "rejected.tsv"
-    lines = [b"no url", b"ftp://example.com/", b"http://", b"http://a\tb/", b"\xff\xfe", b"[bold]x[/bold]"]
+    lines = [
+        b"no url",
+        b"ftp://example.com/",
+        b"http://",
+        b"http://a\tb/",
+        b"\xff\xfe",
+        b"http://127.0.0.1/\xe9",
+        b"[bold]x[/bold]",
+    ]
     async with serving(Origin()) as origin:
         url = f"{origin.base}/a".encode()
         done = await politesse("filter", "--rejected", str(rejected), stdin=b"\r\n".join([*lines, b"", url]))
@@ -80,7 +85,7 @@ async def test_a_line_without_end_is_cut_off_and_rejected(tmp_path: Path) -> Non
 
 async def test_octets_of_an_allowed_url_are_passed_on_as_they_came() -> None:
     async with serving(Origin()) as origin:
-        url = origin.base.encode() + b"/caf\xe9?q=\xff"
+        url = f"{origin.base}/café%C3%a9?q=\N{SNOWMAN}".encode()
         done = await politesse("filter", stdin=url)
     assert done.out.encode("utf-8", "surrogateescape") == url + b"\n"
 
@@ -160,7 +165,7 @@ def test_without_input_or_output_it_exits_2(redirection: str) -> None:
     assert done.stderr.endswith("stopped by an error: [Errno 9] a standard stream is closed\n")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")  # noqa: PTH110
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 async def test_a_full_disk_exits_2() -> None:
     async with serving(Origin()) as origin:
         done = await politesse("filter", "--rejected", "/dev/full", stdin=f"{origin.base}/private/\n".encode())

@@ -79,8 +79,13 @@ def test_the_name_of_an_encoding_has_no_case_and_no_blanks(encoding: str) -> Non
 
 
 @EVERY_CODEC
-def test_no_octets_at_all_are_an_empty_file(encoding: str, encode: Callable[[bytes], bytes]) -> None:
-    assert BoundedBody(encoding, LIMIT).finish() == (b"", False)
+def test_no_octets_at_all_are_a_broken_body_if_encoded(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    if encoding in {"", "identity"}:
+        assert BoundedBody(encoding, LIMIT).finish() == (b"", False)
+        return
+    with pytest.raises(BodyError) as caught:
+        BoundedBody(encoding, LIMIT).finish()
+    assert caught.value.kind is FaultKind.TRUNCATED
 
 
 @EVERY_CODEC

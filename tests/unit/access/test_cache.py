@@ -141,6 +141,37 @@ async def test_a_fetch_is_told_with_what_came_and_what_holds() -> None:
         assert event.source is entry.source
 
 
+async def test_a_fetch_is_told_with_how_long_it_took() -> None:
+    async with caching({SITE: FILE}) as bench:
+        bench.scripted.gate.clear()
+        task = bench.start()
+        await settle()
+        bench.clock.advance(2.5)
+        bench.scripted.gate.set()
+        await task
+        assert [event.elapsed_s for event in bench.fetched()] == [2.5]
+
+
+async def test_asking_ahead_waits_for_nothing_and_spares_the_question_its_wait() -> None:
+    async with caching({SITE: FILE}) as bench:
+        for _ in range(3):
+            bench.cache.ask_ahead(Origin.of(SITE), BOT)
+        assert bench.cache.in_flight == 1
+        await settle()
+        held = bench.cache.valid(SITE)
+        assert held is not None
+        assert held.answers(BOT)
+        assert await bench.ask() is held
+        assert bench.scripted.count(SITE) == 1
+
+
+async def test_asking_ahead_of_a_closed_cache_starts_nothing() -> None:
+    async with caching({SITE: FILE}) as bench:
+        await bench.cache.aclose()
+        bench.cache.ask_ahead(Origin.of(SITE), BOT)
+        assert bench.cache.in_flight == 0
+
+
 async def test_a_request_follows_the_five_redirects_of_the_dialect() -> None:
     async with caching({SITE: FILE}) as bench:
         await bench.ask()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import tracemalloc
 import zlib
@@ -80,14 +81,18 @@ def _outcome(data: bytes) -> Record | StoreError:
         return error
 
 
+def _sealed(content: bytes) -> bytes:
+    return b"politesse/1 " + hashlib.blake2b(content, digest_size=16).digest() + content
+
+
 def _with_head(change: Callable[[dict[str, object]], None]) -> bytes:
-    """Return the specimen with another head, and all its lengths right."""
-    prefix, start = DATA.partition(b" ")[0] + b" ", DATA.index(b"{")
+    """Return the specimen with another head, and all its lengths and its digest right."""
+    start = DATA.index(b'{"copy"')
     length = int.from_bytes(DATA[start - 4 : start], "big")
     head = json.loads(DATA[start : start + length])
     change(head)
     octets = json.dumps(head).encode()
-    return prefix + len(octets).to_bytes(4, "big") + octets + DATA[start + length :]
+    return _sealed(len(octets).to_bytes(4, "big") + octets + DATA[start + length :])
 
 
 @given(_RECORDS)
@@ -161,7 +166,7 @@ _JSON = st.recursive(
 def test_a_head_of_any_other_shape_is_damaged(head: object, body: bytes) -> None:
     octets = json.dumps(head).encode()
     with pytest.raises(StoreError):
-        decode(b"politesse/1 " + len(octets).to_bytes(4, "big") + octets + zlib.compress(body))
+        decode(_sealed(len(octets).to_bytes(4, "big") + octets + zlib.compress(body)))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +221,7 @@ def test_a_body_of_another_length_than_the_head_says_is_damaged(length: object) 
 def test_a_body_that_swells_beyond_what_the_head_says_is_bounded_in_memory(claimed: int) -> None:
     bomb = zlib.compress(bytes(100_000_000))
     head = json.dumps({"copy": None, "trouble": None, "body_bytes": claimed}).encode()
-    data = b"politesse/1 " + len(head).to_bytes(4, "big") + head + bomb
+    data = _sealed(len(head).to_bytes(4, "big") + head + bomb)
     tracemalloc.start()
     try:
         with pytest.raises(StoreError):

@@ -1,0 +1,873 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from politesse import (
+    Bound,
+    ClosedError,
+    ConfigurationError,
+    Decided,
+    Disallowed,
+    Gatekeeper,
+    InvalidURL,
+    PacingOptions,
+    TooFar,
+)
+from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession
+from politesse.testing import Exchange, ScriptedFetcher, assert_polite
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+
+    from politesse import Event
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+ROBOTS = "User-agent: *\nDisallow: /private\n"
+
+
+@dataclass
+class Seen:
+    """A request as the server saw it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    cookies: dict[str, str]
+    body: str
+    started: float
+    ended: float = 0.0
+    status: int = 0
+
+
+@dataclass
+class Site:
+    """A server on loopback that writes down what it is asked."""
+
+    robots: str = ROBOTS
+    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
+    drops: int = 0
+    base: str = ""
+    seen: list[Seen] = field(default_factory=list)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    work_s: float = 0.0
+
+    @property
+    def port(self) -> int:
+        return URL(self.base).port or 0
+
+    @property
+    def paths(self) -> list[str]:
+        return [seen.path for seen in self.seen]
+
+    @property
+    def pages(self) -> list[str]:
+        return [path for path in self.paths if path != "/robots.txt"]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.text()
+        seen = Seen(
+            request.method, request.path_qs, dict(request.headers), dict(request.cookies), body, time.monotonic()
+        )
+        self.seen.append(seen)
+        try:
+            response = await self.respond(request)
+            seen.status = response.status
+            if not response.prepared:
+                await response.prepare(request)
+                await response.write_eof()
+            return response
+        finally:
+            seen.ended = time.monotonic()
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if path == "/robots.txt":
+            return web.Response(text=self.robots)
+        if path in self.redirects:
+            return self.redirect(path)
+        if path == "/drop" and self.drops:
+            self.drops -= 1
+            assert request.transport is not None
+            request.transport.close()
+        if path in {"/204", "/404", "/429", "/503"}:
+            return web.Response(status=int(path[1:]), headers={"Retry-After": "3600"})
+        if path == "/challenge" and "Authorization" not in request.headers:
+            return web.Response(status=401, text="who is it?")
+        if path == "/silent":
+            await self.go_on.wait()
+        return await (self.stream(request) if path == "/slow" else self.page(request))
+
+    async def page(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.work_s)
+        response = web.Response(text=f"page {request.path_qs}")
+        response.set_cookie("seen", "yes")
+        return response
+
+    def redirect(self, path: str) -> web.Response:
+        status, location = self.redirects[path]
+        response = web.Response(status=status, headers={"Location": location} if location else {}, text="moved")
+        response.set_cookie(f"from{path.replace('/', '-')}", "yes")
+        return response
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first ")
+        await self.go_on.wait()
+        await response.write(b"last")
+        await response.write_eof()
+        return response
+
+
+async def serving(site: Site) -> AsyncIterator[Site]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", site.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    await listener.start()
+    site.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield site
+    finally:
+        site.go_on.set()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Site]:
+    """A server that is another host by its name."""
+    async for running in serving(Site()):
+        running.base = running.base.replace("127.0.0.1", "localhost")
+        yield running
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
+        yield gate
+
+
+@pytest.fixture
+async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
+    async with PoliteSession(gate) as polite:
+        yield polite
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def turns(gate: Gatekeeper) -> int:
+    return gate.statistics().turns
+
+
+def slow_gate(min_delay_s: float) -> Gatekeeper:
+    return Gatekeeper(UA, pacing=PacingOptions(min_delay_s=min_delay_s, adaptive_factor=0.0))
+
+
+async def visit(polite: PoliteSession, url: str) -> None:
+    async with polite.get(url) as response:
+        await response.read()
+
+
+# What is asked before what
+
+
+async def test_shortest_program_is_polite(site: Site) -> None:
+    async with PoliteSession(UA) as polite:
+        with pytest.raises(Disallowed):
+            await polite.get(f"{site.base}/private")
+        assert site.paths == ["/robots.txt"]
+
+
+async def test_robots_txt_is_asked_for_before_the_page(site: Site, polite: PoliteSession) -> None:
+    async with polite.get(f"{site.base}/page") as response:
+        assert await response.text() == "page /page"
+    assert site.paths == ["/robots.txt", "/page"]
+    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
+
+
+@pytest.mark.parametrize("method", ["get", "options", "head", "post", "put", "patch", "delete"])
+async def test_every_method_is_asked_about_and_sent_as_it_is(site: Site, polite: PoliteSession, method: str) -> None:
+    with pytest.raises(ClientDisallowed) as caught:
+        await getattr(polite, method)(f"{site.base}/private/x")
+    assert isinstance(caught.value, aiohttp.ClientError)
+    assert "line 2" in str(caught.value)
+    async with getattr(polite, method)(f"{site.base}/open") as response:
+        assert response.status == 200
+    response = await polite.request(method, f"{site.base}/again")
+    response.release()
+    assert site.paths == ["/robots.txt", "/open", "/again"]
+    assert {seen.method for seen in site.seen[1:]} == {method.upper()}
+
+
+async def test_request_can_be_made_a_task(site: Site, polite: PoliteSession) -> None:
+    response = await asyncio.create_task(polite.get(f"{site.base}/page"))
+    assert await response.text() == "page /page"
+
+
+async def test_request_that_is_given_up_before_it_starts_asks_nothing(site: Site, polite: PoliteSession) -> None:
+    pending = polite.get(f"{site.base}/page")
+    assert pending.send(None) is not None
+    with pytest.raises(KeyError):
+        pending.throw(KeyError())
+    polite.get(f"{site.base}/page").close()
+    assert site.pages == []
+
+
+async def test_head_follows_no_redirects_unless_told_to(site: Site, polite: PoliteSession) -> None:
+    site.redirects["/moved"] = (302, "/page")
+    assert (await polite.head(f"{site.base}/moved")).status == 302
+    assert (await polite.head(f"{site.base}/moved", allow_redirects=True)).status == 200
+
+
+async def test_user_agent_is_sent_where_aiohttp_adds_none(site: Site, gate: Gatekeeper) -> None:
+    async with PoliteSession(gate, skip_auto_headers=["User-Agent"]) as polite:
+        await polite.get(f"{site.base}/page")
+    assert site.seen[-1].headers["User-Agent"] == UA
+
+
+async def test_user_agent_of_the_caller_is_left_alone(site: Site, gate: Gatekeeper) -> None:
+    async with PoliteSession(gate, headers={"user-agent": "ExampleBot-Special/2", "X-More": "1"}) as polite:
+        await polite.get(f"{site.base}/page")
+    assert site.seen[-1].headers["User-Agent"] == "ExampleBot-Special/2"
+    assert site.seen[-1].headers["X-More"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("given", "params", "sent"),
+    [
+        ("page", None, "/base/page"),
+        ("/page", {"a": "1"}, "/page?a=1"),
+        ("page?a=1#fragment", {"b": "ü x"}, "/base/page?a=1&b=%C3%BC+x"),
+        (URL("%70age/../other"), [("a", "1"), ("a", "2")], "/base/other?a=1&a=2"),
+        (URL("p%2520q", encoded=True), "x=ü", "/base/p%2520q?x=%C3%BC"),
+        ("", {}, "/base/"),
+    ],
+)
+async def test_turn_taken_ahead_is_for_the_url_that_is_sent(
+    site: Site, gate: Gatekeeper, given: str | URL, params: Any, sent: str
+) -> None:
+    events: list[Event] = []
+    held: list[int] = []
+    trace = aiohttp.TraceConfig()
+
+    async def start(*_: object) -> None:
+        held.append(turns(gate))
+
+    trace.on_request_start.append(start)
+    async with PoliteSession(gate, base_url=f"{site.base}/base/", trace_configs=[trace]) as polite:
+        await polite.get("")  # after which robots.txt is known
+        site.seen.clear()
+        gate.subscribe(events.append)
+        await polite.get(given, params=params)
+    assert site.paths == [sent]
+    asked = [event.verdict.url for event in events if isinstance(event, Decided)]
+    assert asked == [f"{site.base}{sent}"]  # one question, so one turn: the one that was taken ahead
+    assert held == [1, 1]
+
+
+async def test_user_info_is_no_part_of_what_is_judged(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    events: list[Event] = []
+    gate.subscribe(events.append)
+    await polite.get(str(URL(f"{site.base}/page").with_user("me").with_password("secret")))
+    assert [event.verdict.url for event in events if isinstance(event, Decided)] == [f"{site.base}/page"]
+    assert site.seen[-1].headers["Authorization"].startswith("Basic ")
+
+
+async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(site: Site, polite: PoliteSession) -> None:
+    for spelling in ("/%70rivate", "/open/../private", "/open/%2e%2e/private", "/./private#top", "/pri%76ate?x"):
+        with pytest.raises(ClientDisallowed):
+            await polite.get(f"{site.base}{spelling}")
+    with pytest.raises(ClientDisallowed):
+        await polite.get(f"{site.base}/private", params={"a": "1"})
+    assert site.paths == ["/robots.txt"]
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://example.com/", "page", "http://exa mple.com/"])
+async def test_what_is_no_url_raises_an_error_of_aiohttp(polite: PoliteSession, gate: Gatekeeper, url: str) -> None:
+    with pytest.raises(aiohttp.ClientError):
+        await polite.get(url)
+    assert turns(gate) == 0
+
+
+async def test_host_that_no_server_can_have_is_an_error_of_both_libraries(site: Site, polite: PoliteSession) -> None:
+    site.redirects["/moved"] = (302, "http://300.1.1.1/")
+    for url in ("http://300.1.1.1/", f"{site.base}/moved"):
+        with pytest.raises(ClientInvalidURL) as caught:
+            await polite.get(url)
+        assert isinstance(caught.value, InvalidURL)
+        assert isinstance(caught.value, aiohttp.ClientError)
+
+
+# When a turn ends
+
+
+async def test_turn_lasts_while_the_body_comes(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    async with polite.get(f"{site.base}/slow") as response:
+        assert turns(gate) == 1
+        waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
+        await until(lambda: gate.statistics().waiting == 1)
+        assert site.pages == ["/slow"]
+        site.go_on.set()
+        assert await response.text() == "first last"
+        assert turns(gate) <= 1  # that of the next
+    await waiting
+    assert site.pages == ["/slow", "/page"]
+
+
+async def by_reading(response: ClientResponse) -> None:
+    await response.read()
+
+
+async def by_iterating(response: ClientResponse) -> None:
+    async for _ in response.content.iter_any():
+        pass
+
+
+async def by_waiting(response: ClientResponse) -> None:
+    await response.content.wait_eof()
+
+
+async def by_release(response: ClientResponse) -> None:
+    response.release()
+
+
+async def by_close(response: ClientResponse) -> None:
+    response.close()
+
+
+async def by_leaving(response: ClientResponse) -> None:
+    async with response:
+        pass
+
+
+@pytest.mark.parametrize("end", [by_reading, by_iterating, by_waiting, by_release, by_close, by_leaving])
+@pytest.mark.parametrize("path", ["/slow", "/page", "/204", "/404"])
+async def test_turn_ends_with_the_response(
+    site: Site,
+    gate: Gatekeeper,
+    polite: PoliteSession,
+    end: Callable[[ClientResponse], Coroutine[Any, Any, None]],
+    path: str,
+) -> None:
+    response = await polite.get(f"{site.base}{path}")
+    assert turns(gate) == (1 if path == "/slow" else 0)
+    if end in {by_reading, by_iterating, by_waiting}:
+        site.go_on.set()
+    await end(response)
+    assert turns(gate) == 0
+    assert "0 turns" in repr(polite)
+
+
+async def test_turn_ends_with_raise_for_status(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    response = await polite.get(f"{site.base}/404")
+    with pytest.raises(aiohttp.ClientResponseError):
+        response.raise_for_status()
+    with pytest.raises(aiohttp.ClientResponseError):
+        await polite.get(f"{site.base}/404", raise_for_status=True)
+    assert turns(gate) == 0
+
+
+async def test_turn_ends_when_the_body_breaks_off(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    async with polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=0.02)) as response:
+        with pytest.raises(aiohttp.SocketTimeoutError):
+            await response.read()
+    assert turns(gate) == 0
+    await polite.get(f"{site.base}/page")
+
+
+async def test_dropped_response_whose_body_broke_off_ends_its_turn(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=0.02))
+    assert turns(gate) == 1
+    async with asyncio.timeout(5):
+        while turns(gate):
+            gc.collect()
+            await asyncio.sleep(0.01)
+
+
+async def test_dropped_response_ends_its_turn_with_its_body(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    await polite.get(f"{site.base}/slow")
+    gc.collect()
+    assert turns(gate) == 1  # the server is still at it
+    site.go_on.set()
+    await until(lambda: turns(gate) == 0)
+
+
+@pytest.mark.realtime
+async def test_dropped_response_that_never_ends_is_closed_after_the_total_timeout(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(total=0.05))
+    assert turns(gate) == 1
+    await until(lambda: turns(gate) == 0)
+    await polite.get(f"{site.base}/page")
+
+
+async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    site.drops = 1
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await polite.post(f"{site.base}/drop")
+    assert turns(gate) == 0
+    await polite.get(f"{site.base}/page")
+    assert site.pages == ["/drop", "/page"]
+
+
+async def test_refused_connection_ends_the_turn() -> None:
+    async with Gatekeeper(UA, pacing=EAGER, fetcher=ScriptedFetcher()) as gate, PoliteSession(gate) as polite:
+        for _ in range(2):
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await polite.get("http://127.0.0.1:1/")
+            assert turns(gate) == 0
+
+
+async def test_attempt_that_aiohttp_repeats_has_a_turn_of_its_own(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    site.drops = 1
+    async with asyncio.timeout(5), polite.get(f"{site.base}/drop") as response:
+        assert response.status == 200
+    assert site.pages == ["/drop", "/drop"]
+    assert turns(gate) == 0
+
+
+async def test_wrong_argument_gives_the_turn_back(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    with pytest.raises(ValueError, match="at the same time"):
+        await polite.get(f"{site.base}/page", data="1", json="2")
+    assert turns(gate) == 0
+    assert site.pages == []
+
+
+async def test_cancelled_while_waiting_for_the_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+    async with polite.get(f"{site.base}/slow"):
+        waiting = [asyncio.create_task(polite.get(f"{site.base}/{number}")) for number in range(3)]
+        await until(lambda: gate.statistics().waiting == 3)
+        waiting[0].cancel()
+        await until(waiting[0].done)
+        assert gate.statistics().waiting == 2
+    await asyncio.gather(*waiting[1:])
+    assert waiting[0].cancelled()
+    assert site.pages == ["/slow", "/1", "/2"]
+
+
+@pytest.mark.parametrize("path", ["/slow", "/silent"])
+async def test_cancelled_while_the_server_is_at_it(
+    site: Site, gate: Gatekeeper, polite: PoliteSession, path: str
+) -> None:
+    task = asyncio.create_task(visit(polite, f"{site.base}{path}"))
+    await until(lambda: site.pages == [path])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert turns(gate) == 0
+    await polite.get(f"{site.base}/page")
+
+
+# Pace
+
+
+@pytest.mark.realtime
+async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
+    delay_s, site.work_s = 0.06, 0.02
+    site.redirects["/moved"] = (302, "/1")
+    async for second in serving(Site(work_s=0.02)):  # another port is the same host
+        async with slow_gate(delay_s) as gate, PoliteSession(gate) as polite:
+            urls = [f"{base}{path}" for base in (site.base, second.base) for path in ("/a", "/moved", "/c")]
+            await asyncio.gather(*(visit(polite, url) for url in urls))
+        seen = [(server.base, request) for server in (site, second) for request in server.seen]
+        assert len(seen) == 2 + 7
+        trace = [Exchange(f"{base}{one.path}", one.started, one.ended, one.status) for base, one in seen]
+        robots = {site.base: ROBOTS, second.base: ROBOTS}
+        assert_polite(trace, robots, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
+
+
+@pytest.mark.realtime
+async def test_waiting_for_the_first_turn_costs_nothing_of_the_timeout(site: Site) -> None:
+    timeout = aiohttp.ClientTimeout(total=0.3)
+    async with slow_gate(0.5) as gate, PoliteSession(gate, timeout=timeout) as polite:
+        await polite.get(f"{site.base}/a")  # half a second after robots.txt
+        await polite.get(f"{site.base}/b")
+    assert site.paths == ["/robots.txt", "/a", "/b"]
+    assert site.seen[2].started - site.seen[1].ended >= 0.5
+
+
+@pytest.mark.realtime
+async def test_waiting_for_a_later_turn_counts_against_the_timeout(site: Site) -> None:
+    site.redirects["/moved"] = (302, "/page")
+    async with slow_gate(0.5) as gate, PoliteSession(gate) as polite:
+        with pytest.raises(TimeoutError):
+            await polite.get(f"{site.base}/moved", timeout=aiohttp.ClientTimeout(total=0.2))
+        assert (turns(gate), gate.statistics().waiting) == (0, 0)
+    assert site.pages == ["/moved"]
+
+
+@pytest.mark.parametrize("path", ["/429", "/503"])
+async def test_host_that_asks_to_be_left_alone_is(
+    site: Site, gate: Gatekeeper, polite: PoliteSession, path: str
+) -> None:
+    site.redirects["/moved"] = (302, path)
+    async with polite.get(f"{site.base}/moved") as response:
+        assert response.status == int(path[1:])
+    with pytest.raises(TooFar) as caught:
+        await polite.get(f"{site.base}/page", max_wait_s=60)
+    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+    assert site.pages == ["/moved", path]
+
+
+async def test_longest_wait_is_that_of_the_request_or_else_of_the_session(site: Site, gate: Gatekeeper) -> None:
+    async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
+        with pytest.raises(TooFar):
+            await polite.get(f"{site.base}/page")
+        waiting = asyncio.create_task(polite.get(f"{site.base}/page", max_wait_s=None))
+        await asyncio.sleep(0.03)
+        assert not waiting.done()
+        assert site.pages == ["/slow"]
+        waiting.cancel()
+        await until(waiting.done)
+
+
+async def test_longest_wait_holds_for_each_hop(site: Site, other: Site, gate: Gatekeeper) -> None:
+    other.redirects["/moved"] = (302, f"{site.base}/page")
+    async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
+        with pytest.raises(TooFar):
+            await polite.get(f"{other.base}/moved", max_wait_s=0.01)
+        assert turns(gate) == 1
+    assert other.pages == ["/moved"]
+    assert site.pages == ["/slow"]
+
+
+# Redirects
+
+
+async def told(session: aiohttp.ClientSession | PoliteSession, site: Site, ask: dict[str, Any]) -> dict[str, Any]:
+    """What became of a request, as server and client tell it."""
+    site.seen.clear()
+    outcome: dict[str, Any] = {}
+    try:
+        async with session.request(ask["method"], f"{site.base}{ask['path']}", **ask.get("options", {})) as response:
+            outcome["answer"] = (response.status, response.url.path_qs, response.method, await response.text())
+            outcome["history"] = [(hop.status, hop.url.path_qs, hop.method) for hop in response.history]
+    except aiohttp.ClientError as error:
+        outcome["error"] = type(error)
+    jar = session.session.cookie_jar if isinstance(session, PoliteSession) else session.cookie_jar
+    outcome["jar"] = sorted((cookie.key, cookie.value) for cookie in jar)
+    skipped = {"Host", "User-Agent"}
+    outcome["seen"] = [
+        (seen.method, seen.path, seen.body, seen.cookies, {k: v for k, v in seen.headers.items() if k not in skipped})
+        for seen in site.seen
+        if seen.path != "/robots.txt"
+    ]
+    return outcome
+
+
+CASES = [
+    *({"method": method, "path": f"/{status}"} for status in (301, 302, 303, 307, 308) for method in ("GET", "HEAD")),
+    *(
+        {"method": method, "path": f"/{status}", "options": {"data": b"body"}}
+        for status in (301, 302, 303, 307, 308)
+        for method in ("POST", "PUT")
+    ),
+    {"method": "GET", "path": "/302", "options": {"allow_redirects": False}},
+    {"method": "GET", "path": "/302", "options": {"params": {"a": "1"}}},
+    {"method": "GET", "path": "/302", "options": {"cookies": {"mine": "1"}, "headers": {"Authorization": "Bearer 1"}}},
+    {"method": "GET", "path": "/chain"},
+    {"method": "GET", "path": "/loop"},
+    {"method": "GET", "path": "/loop", "options": {"max_redirects": 2}},
+    {"method": "GET", "path": "/nowhere"},
+    {"method": "GET", "path": "/mail"},
+    {"method": "GET", "path": "/odd"},
+    {"method": "GET", "path": "/page"},
+]
+
+
+@pytest.mark.parametrize("ask", CASES, ids=lambda ask: "-".join(map(str, ask.values())))
+async def test_redirects_are_those_of_plain_aiohttp(site: Site, gate: Gatekeeper, ask: dict[str, Any]) -> None:
+    site.redirects = {f"/{status}": (status, "/page?x=%2F") for status in (301, 302, 303, 307, 308)}
+    site.redirects |= {
+        "/chain": (302, "/301"),
+        "/loop": (302, "/loop"),
+        "/nowhere": (302, ""),
+        "/mail": (302, "mailto:me@example.com"),
+        "/odd": (302, "http://[::1/"),
+    }
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as plain:
+        expected = await told(plain, site, ask)
+    async with PoliteSession(gate, cookie_jar=aiohttp.CookieJar(unsafe=True)) as polite:
+        assert await told(polite, site, ask) == expected
+    assert turns(gate) == 0
+    assert expected["seen"]
+
+
+async def test_redirect_to_a_disallowed_page_is_not_followed(
+    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    site.redirects |= {"/here": (302, "/private/x"), "/there": (302, f"{other.base}/private/x")}
+    for path in site.redirects:
+        with pytest.raises(ClientDisallowed):
+            await polite.get(f"{site.base}{path}")
+    assert site.pages == ["/here", "/there"]
+    assert other.paths == ["/robots.txt"]
+    assert turns(gate) == 0
+
+
+async def test_crossed_redirects_do_not_wait_for_each_other(
+    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    site.redirects["/cross"] = (302, f"{other.base}/page")
+    other.redirects["/cross"] = (302, f"{site.base}/page")
+    async with asyncio.timeout(10):
+        for _ in range(5):
+            for response in await asyncio.gather(*(polite.get(f"{one.base}/cross") for one in (site, other))):
+                assert response.status == 200
+    assert turns(gate) == 0
+
+
+async def test_redirect_within_one_host_does_not_wait_for_itself(site: Site, polite: PoliteSession) -> None:
+    site.redirects |= {"/a": (302, "/b"), "/b": (307, "/c")}
+    async with asyncio.timeout(5), polite.get(f"{site.base}/a") as response:
+        assert [hop.status for hop in response.history] == [302, 307]
+    assert site.pages == ["/a", "/b", "/c"]
+
+
+# Middlewares
+
+
+async def authenticate(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """As a digest middleware does: the answer to the challenge is the same request once more."""
+    response = await handler(request)
+    if response.status == 401:
+        request.headers["Authorization"] = "Bearer 1"
+        response = await handler(request)
+    return response
+
+
+async def trespass(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    request.url = request.url.with_path("/private")
+    return await handler(request)
+
+
+async def stray(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    request.url = request.url.with_path("/elsewhere")
+    return await handler(request)
+
+
+async def refuse(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    raise LookupError("not today")
+
+
+async def spoil(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    await handler(request)
+    raise LookupError("too late")
+
+
+async def test_middlewares_of_a_request_do_not_bypass_politeness(site: Site, polite: PoliteSession) -> None:
+    for middlewares in ((), (authenticate,), [authenticate, authenticate]):
+        with pytest.raises(ClientDisallowed):
+            await polite.get(f"{site.base}/private", middlewares=middlewares)
+    assert site.paths == ["/robots.txt"]
+
+
+async def test_what_a_middleware_makes_of_a_request_is_what_is_judged(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    with pytest.raises(ClientDisallowed):
+        await polite.get(f"{site.base}/page", middlewares=(trespass,))
+    assert turns(gate) == 0
+    await polite.get(f"{site.base}/page", middlewares=(stray,))
+    assert turns(gate) == 0
+    assert site.pages == ["/elsewhere"]
+
+
+async def test_middleware_that_asks_again_waits_for_no_turn_of_its_own(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    async with asyncio.timeout(5):
+        async with polite.get(f"{site.base}/challenge", middlewares=(authenticate,)) as response:
+            assert response.status == 200
+    assert site.pages == ["/challenge", "/challenge"]
+    assert turns(gate) == 0
+
+
+async def test_middleware_that_asks_again_before_the_body_came_releases_the_first(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    async def twice(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        await handler(request)
+        assert turns(gate) == 1
+        return await handler(request)
+
+    async with asyncio.timeout(5), polite.get(f"{site.base}/slow", middlewares=(twice,)):
+        assert turns(gate) == 1
+    assert site.pages == ["/slow", "/slow"]
+    assert turns(gate) == 0
+
+
+async def test_middleware_that_first_asks_for_something_else_waits_for_no_turn_of_its_own(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        async with polite.get(f"{site.base}/token", middlewares=()) as token:
+            request.headers["Authorization"] = await token.text()
+        return await handler(request)
+
+    async with asyncio.timeout(5), polite.get(f"{site.base}/page", middlewares=(fetch_token,)) as response:
+        assert response.status == 200
+    assert site.pages == ["/token", "/page"]
+    assert site.seen[-1].headers["Authorization"] == "page /token"
+    assert turns(gate) == 0
+
+
+@pytest.mark.parametrize(("middleware", "sent"), [(refuse, []), (spoil, ["/slow"])])
+async def test_middleware_that_raises_ends_the_turn(
+    site: Site, gate: Gatekeeper, polite: PoliteSession, middleware: Any, sent: list[str]
+) -> None:
+    with pytest.raises(LookupError):
+        await polite.get(f"{site.base}/slow", middlewares=(middleware,))
+    assert site.pages == sent
+    assert turns(gate) == 0
+    await polite.get(f"{site.base}/page")
+
+
+async def test_middleware_that_answers_itself_gives_the_turn_back(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    kept = await polite.get(f"{site.base}/page")
+
+    async def from_cache(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        assert turns(gate) == 1
+        return kept
+
+    assert await polite.get(f"{site.base}/page", middlewares=(from_cache,)) is kept
+    assert turns(gate) == 0
+    assert site.pages == ["/page"]
+
+
+async def test_middlewares_of_the_session_are_called_unless_the_request_has_its_own(
+    site: Site, gate: Gatekeeper
+) -> None:
+    async with PoliteSession(gate, middlewares=(stray,)) as polite:
+        await polite.get(f"{site.base}/page")
+        await polite.get(f"{site.base}/page", middlewares=())
+    assert site.pages == ["/elsewhere", "/page"]
+
+
+# What belongs to whom
+
+
+async def test_given_session_is_used_and_not_closed(site: Site, gate: Gatekeeper) -> None:
+    async with aiohttp.ClientSession(f"{site.base}/base/", middlewares=(authenticate,), headers={"X-More": "1"}) as own:
+        async with PoliteSession(gate, session=own) as polite:
+            assert polite.session is own
+            await polite.get("page")
+            await polite.get("/challenge")
+            with pytest.raises(ClientDisallowed):
+                await polite.get("/private")
+        assert polite.closed
+        assert not own.closed
+        with pytest.raises(ClosedError):
+            await polite.get("page")
+    assert site.pages == ["/base/page", "/challenge", "/challenge"]
+    assert site.seen[1].headers["X-More"] == "1"
+    assert site.seen[1].headers["User-Agent"] == UA
+
+
+async def test_open_response_of_a_given_session_outlives_the_polite_one(site: Site, gate: Gatekeeper) -> None:
+    async with aiohttp.ClientSession() as own:
+        async with PoliteSession(gate, session=own) as polite:
+            response = await polite.get(f"{site.base}/slow")
+        assert turns(gate) == 1
+        site.go_on.set()
+        assert await response.text() == "first last"
+    assert turns(gate) == 0
+
+
+async def test_session_that_is_closed_under_it_closes_it(site: Site, gate: Gatekeeper) -> None:
+    async with aiohttp.ClientSession() as own:
+        polite = PoliteSession(gate, session=own)
+    assert polite.closed
+    with pytest.raises(ClosedError):
+        await polite.get(f"{site.base}/page")
+    assert site.paths == []
+
+
+async def test_given_gatekeeper_is_not_closed(site: Site, gate: Gatekeeper) -> None:
+    async with PoliteSession(gate) as polite:
+        assert polite.gate is gate
+    assert await gate.check(f"{site.base}/page")
+
+
+async def test_own_gatekeeper_is_closed(site: Site) -> None:
+    async with PoliteSession(UA) as polite:
+        pass
+    assert polite.closed
+    assert "closed" in repr(polite)
+    with pytest.raises(ClosedError):
+        await polite.gate.check(f"{site.base}/page")
+    await polite.close()
+
+
+async def test_view_of_another_agent_is_judged_and_named_as_such(site: Site, gate: Gatekeeper) -> None:
+    site.robots = "User-agent: ExampleBot-Image\nDisallow: /images\n"
+    images = gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0")
+    async with PoliteSession(images) as polite:
+        with pytest.raises(ClientDisallowed):
+            await polite.get(f"{site.base}/images/1")
+        await polite.get(f"{site.base}/page")
+    assert site.seen[-1].headers["User-Agent"] == "ExampleBot-Image/1.0"
+
+
+async def test_closing_early_ends_the_turns_of_open_responses(site: Site, gate: Gatekeeper) -> None:
+    polite = PoliteSession(gate)
+    response = await polite.get(f"{site.base}/slow")
+    waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
+    await until(lambda: gate.statistics().waiting == 1)
+    assert "1 turns" in repr(polite)
+    await polite.close()
+    with pytest.raises(ClosedError):
+        await waiting
+    assert turns(gate) == 0
+    assert site.pages == ["/slow"]
+    response.close()
+
+
+async def test_closing_the_gate_fails_who_waits(site: Site) -> None:
+    async with Gatekeeper(UA, pacing=EAGER) as gate, PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
+        waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
+        await until(lambda: gate.statistics().waiting == 1)
+        await gate.aclose()
+        with pytest.raises(ClosedError):
+            await waiting
+    assert site.pages == ["/slow"]
+
+
+async def test_options_of_a_session_do_not_go_with_a_given_one(gate: Gatekeeper) -> None:
+    async with aiohttp.ClientSession() as own:
+        with pytest.raises(ConfigurationError, match="headers"):
+            PoliteSession(gate, session=own, headers={"X-More": "1"})
+        with pytest.raises(ConfigurationError, match="default"):
+            PoliteSession("aiohttp/3.14", session=own)

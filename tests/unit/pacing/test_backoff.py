@@ -1,0 +1,253 @@
+"""What answers say about the pace that a host can stand."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from politesse.pacing.backoff import Bearing
+from politesse.pacing.pace import Bound, Pace, PacingOptions
+
+NOW = 1_800_000_000.0
+DAY_S = 86_400.0
+FLOOR = Pace(1.0, Bound.FLOOR)
+OPTIONS = PacingOptions()
+THUMB = PacingOptions(rule_of_thumb_factor=2.0, adaptive_factor=0.0)
+
+
+def observe(
+    bearing: Bearing,
+    status: int | None,
+    *,
+    now: float = NOW,
+    elapsed_s: float = 0.1,
+    options: PacingOptions = OPTIONS,
+    jitter: float = 0.0,
+    **headers: str,
+) -> None:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    bearing.observe(status, named, elapsed_s, now, options, jitter)
+
+
+def pace_after(
+    *answers: tuple[int | None, float], options: PacingOptions = OPTIONS, rate_stated: bool = False, now: float = NOW
+) -> Pace:
+    bearing = Bearing()
+    for status, elapsed_s in answers:
+        observe(bearing, status, elapsed_s=elapsed_s, options=options)
+    return bearing.slow(FLOOR, now, options, rate_stated=rate_stated)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_host_closes_for_a_minute_doubling_to_a_day(status: int) -> None:
+    bearing, now, closed_s = Bearing(), NOW, []
+    for _ in range(15):
+        observe(bearing, status, now=now)
+        closed_s.append(bearing.closed_until_wall - now)
+        assert bearing.closed_by is Bound.BACKOFF
+        now = bearing.closed_until_wall + 1.0
+    assert closed_s == pytest.approx([min(60.0 * 2**number, DAY_S) for number in range(15)])
+
+
+def test_doubling_ends_long_before_numbers_do() -> None:
+    bearing, now = Bearing(), NOW
+    for _ in range(3000):
+        observe(bearing, 429, now=now)
+        assert bearing.closed_until_wall <= now + DAY_S
+        now = bearing.closed_until_wall
+
+
+@pytest.mark.parametrize(("jitter", "expected"), [(0.0, 60.0), (0.5, 63.0), (1.0, 66.0)])
+def test_jitter_only_lengthens(jitter: float, expected: float) -> None:
+    bearing = Bearing()
+    observe(bearing, 429, jitter=jitter)
+    assert bearing.closed_until_wall - NOW == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("status", [200, 301, 304, 404, 410, 500, 502, 504, 529, 600, None])
+def test_other_answers_close_nothing(status: int | None) -> None:
+    bearing = Bearing()
+    observe(bearing, status, retry_after="600")
+    assert bearing.closed_until_wall == 0.0
+
+
+@pytest.mark.parametrize(
+    ("value", "expected_s", "bound_by"),
+    [
+        ("120", 120.0, Bound.RETRY_AFTER),
+        (" 120 ", 120.0, Bound.RETRY_AFTER),
+        ("86400", DAY_S, Bound.RETRY_AFTER),
+        (formatdate(NOW + 300, usegmt=True), 300.0, Bound.RETRY_AFTER),
+        # What cannot be meant is capped ...
+        ("86401", DAY_S, Bound.RETRY_AFTER),
+        ("99999999999", DAY_S, Bound.RETRY_AFTER),
+        ("9" * 5000, DAY_S, Bound.RETRY_AFTER),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S, Bound.RETRY_AFTER),
+        # ... or no licence to go on at once ...
+        ("0", 1.0, Bound.RETRY_AFTER),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 1.0, Bound.RETRY_AFTER),
+        (formatdate(NOW - 1, usegmt=True), 1.0, Bound.RETRY_AFTER),
+        # ... or ignored.
+        *(
+            (value, 60.0, Bound.BACKOFF)
+            for value in ("-1", "soon", "", "nan", "inf", "1e3", "1.5", "5 minutes", "\u0665")
+        ),
+        ("Fri, 31 Dec 10000 23:59:59 GMT", 60.0, Bound.BACKOFF),
+        ("Fri, 99 Dec 2026 99:99:99 GMT", 60.0, Bound.BACKOFF),
+        ("x" * 100_000, 60.0, Bound.BACKOFF),
+        ("\0\r\n", 60.0, Bound.BACKOFF),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_is_obeyed_within_reason(value: str, expected_s: float, bound_by: Bound, status: int) -> None:
+    bearing = Bearing()
+    observe(bearing, status, retry_after=value)
+    assert bearing.closed_until_wall - NOW == pytest.approx(expected_s)
+    assert bearing.closed_by is bound_by
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=12), st.text(max_size=12))
+def test_no_headers_raise_and_none_open_a_host_that_says_no(retry: str, limit: str, left: str, reset: str) -> None:
+    bearing = Bearing()
+    headers = {"retry-after": retry, "ratelimit": limit, "ratelimit-remaining": left, "ratelimit-reset": reset}
+    bearing.observe(429, headers, 0.1, NOW, OPTIONS, 0.0)
+    assert NOW + 1.0 <= bearing.closed_until_wall <= NOW + DAY_S
+    bearing.observe(200, headers, 0.1, bearing.closed_until_wall, OPTIONS, 0.0)
+    assert bearing.slow(FLOOR, NOW, OPTIONS, rate_stated=False).interval_s >= FLOOR.interval_s
+
+
+def test_a_shorter_closing_does_not_open_earlier() -> None:
+    bearing = Bearing()
+    observe(bearing, 429, retry_after="600")
+    observe(bearing, 503, now=NOW + 1, retry_after="5")
+    bearing.close(NOW + 2, Bound.RATE_LIMIT)
+    assert bearing.closed_until_wall == NOW + 600
+    assert bearing.closed_by is Bound.RETRY_AFTER
+
+
+def test_requests_that_were_under_way_together_are_refused_once() -> None:
+    bearing = Bearing()
+    for number in range(5):
+        observe(bearing, 429, now=NOW + 0.1 * number, elapsed_s=1.0)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 0.4 + 60)
+    observe(bearing, 429, now=NOW + 62, elapsed_s=1.0)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 62 + 120)
+
+
+def test_failures_are_forgiven_after_as_much_quiet() -> None:
+    bearing = Bearing()
+    observe(bearing, 429)  # closed until 60
+    observe(bearing, 200, now=NOW + 119.0)
+    observe(bearing, 429, now=NOW + 119.5)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 119.5 + 120)
+    assert bearing.remembered_until_wall == pytest.approx(NOW + 119.5 + 240)
+    observe(bearing, 200, now=NOW + 119.5 + 240)
+    observe(bearing, 429, now=NOW + 400)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 460)
+
+
+def test_an_error_is_no_quiet() -> None:
+    bearing = Bearing()
+    observe(bearing, 429)
+    observe(bearing, 503, now=NOW + 500)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 500 + 120)
+
+
+def test_what_a_host_that_never_failed_said_need_not_be_remembered() -> None:
+    bearing = Bearing()
+    observe(bearing, 200)
+    assert bearing.remembered_until_wall <= NOW
+    observe(bearing, 200, ratelimit='"default";r=5;t=30')
+    assert bearing.remembered_until_wall == NOW + 30
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([(200, 0.2)], Pace(1.0, Bound.FLOOR)),
+        ([(200, 4.0)], Pace(4.0, Bound.ADAPTIVE)),
+        ([(200, 4.0), (200, 2.0)], Pace(3.0, Bound.ADAPTIVE)),
+        ([(200, 2.0), (301, 4.0)], Pace(3.0, Bound.ADAPTIVE)),
+        # Errors and fast error pages never shorten a delay.
+        *(([(200, 4.0), (status, 0.002)], Pace(4.0, Bound.ADAPTIVE)) for status in (404, 429, 500, 503, None)),
+        ([(429, 0.002), (200, 4.0)], Pace(4.0, Bound.ADAPTIVE)),
+        ([(429, 0.002)] * 50 + [(200, 4.0)], Pace(4.0, Bound.ADAPTIVE)),
+        # Slow ones lengthen it.
+        ([(200, 4.0), (500, 8.0)], Pace(6.0, Bound.ADAPTIVE)),
+        ([(None, 30.0)], Pace(30.0, Bound.ADAPTIVE)),
+        ([(None, 30.0), (200, 1.0)], Pace(30.0, Bound.ADAPTIVE)),
+        ([(None, 30.0), (200, 1.0), (200, 2.0)], Pace(16.0, Bound.ADAPTIVE)),
+    ],
+)
+def test_a_slow_host_is_asked_less_often(answers: list[tuple[int | None, float]], expected: Pace) -> None:
+    assert pace_after(*answers) == expected
+
+
+ANSWERS = st.lists(st.tuples(st.sampled_from((200, 304, 404, 429, 500, None)), st.floats(0.001, 60.0)), max_size=12)
+
+
+@given(ANSWERS, st.sampled_from((OPTIONS, THUMB)))
+def test_no_error_among_the_answers_makes_the_pace_faster(
+    answers: list[tuple[int | None, float]], options: PacingOptions
+) -> None:
+    worked = [answer for answer in answers if answer[0] in {200, 304}]
+    with_errors, without = pace_after(*answers, options=options), pace_after(*worked, options=options)
+    assert with_errors.interval_s >= without.interval_s - 1e-9
+
+
+def test_adaptive_delay_is_off_at_factor_0_and_grows_with_it() -> None:
+    assert pace_after((200, 4.0), options=PacingOptions(adaptive_factor=0.0)) == FLOOR
+    assert pace_after((200, 4.0), options=PacingOptions(adaptive_factor=2.5)) == Pace(10.0, Bound.ADAPTIVE)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected_s"),
+    [
+        ([(200, 1.2)], 10.0),  # R-284
+        ([(200, 5.0)], 10.0),
+        ([(200, 8.0)], 16.0),
+        ([(200, 8.0), (200, 1.0)], 10.0),
+        ([(200, 8.0), (429, 0.002)], 16.0),
+        ([(200, 8.0), (500, 9.0)], 18.0),
+    ],
+)
+def test_rule_of_thumb_is_twice_the_last_retrieval_but_ten_seconds(
+    answers: list[tuple[int | None, float]], expected_s: float
+) -> None:
+    assert pace_after(*answers, options=THUMB) == Pace(expected_s, Bound.RULE_OF_THUMB)
+
+
+def test_rule_of_thumb_gives_way_to_a_stated_rate_and_has_parameters() -> None:
+    assert pace_after((200, 8.0), options=THUMB, rate_stated=True) == FLOOR
+    options = PacingOptions(rule_of_thumb_factor=3.0, rule_of_thumb_least_s=5.0, adaptive_factor=0.0)
+    assert pace_after((200, 1.0), options=options) == Pace(5.0, Bound.RULE_OF_THUMB)
+    assert pace_after((200, 3.0), options=options) == Pace(9.0, Bound.RULE_OF_THUMB)
+
+
+def test_a_quota_is_spread_over_its_time() -> None:
+    bearing = Bearing()
+    observe(bearing, 200, ratelimit='"default";r=10;t=60')
+    assert bearing.slow(FLOOR, NOW + 59, OPTIONS, rate_stated=False) == Pace(6.0, Bound.RATE_LIMIT)
+    assert bearing.slow(FLOOR, NOW + 60, OPTIONS, rate_stated=False) == FLOOR
+    assert bearing.slow(Pace(9.0, Bound.CRAWL_DELAY), NOW, OPTIONS, rate_stated=False).bound_by is Bound.CRAWL_DELAY
+    assert bearing.closed_until_wall == 0.0
+
+
+@pytest.mark.parametrize(
+    ("value", "closed_s"),
+    [('"default";r=0;t=60', 60.0), ('"default";r=0;t=999999', DAY_S), ('"default";r=0;t=999999999999999', DAY_S)],
+)
+def test_a_spent_quota_closes_the_host_before_a_429_has_to(value: str, closed_s: float) -> None:
+    bearing = Bearing()
+    observe(bearing, 200, ratelimit=value)
+    assert bearing.closed_until_wall == NOW + closed_s
+    assert bearing.closed_by is Bound.RATE_LIMIT
+
+
+def test_the_later_of_retry_after_and_quota_binds() -> None:
+    bearing = Bearing()
+    observe(bearing, 429, retry_after="5", ratelimit='"default";r=0;t=60')
+    assert (bearing.closed_until_wall, bearing.closed_by) == (NOW + 60, Bound.RATE_LIMIT)

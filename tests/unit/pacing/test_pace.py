@@ -1,0 +1,189 @@
+"""All sources of a pace, and that the slowest binds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from politesse.errors import ConfigurationError
+from politesse.pacing.pace import (
+    Bound,
+    NotYet,
+    Pace,
+    PacingOptions,
+    longest_stated_s,
+    rates_hold_until,
+    slower,
+    stated_pace,
+    visit_from,
+)
+from tests.unit.pacing.pacing import MIDNIGHT, at, rules
+
+if TYPE_CHECKING:
+    from politesse.robots import RuleSet
+
+S003_RATES = ("Request-rate: 1/10m 1300-1659", "Request-rate: 1/20m 1700-0459", "Request-rate: 5/1m 0500-1259")
+
+
+@pytest.mark.parametrize(
+    ("lines", "hhmm", "interval_s", "bound_by"),
+    [
+        ([], "0800", 1.0, Bound.FLOOR),
+        (["Crawl-delay: 0.5"], "0800", 1.0, Bound.FLOOR),
+        (["Crawl-delay: 1"], "0800", 1.0, Bound.FLOOR),
+        (["Crawl-delay: 5"], "0800", 5.0, Bound.CRAWL_DELAY),
+        (["Crawl-delay: 2.5"], "0800", 2.5, Bound.CRAWL_DELAY),
+        (["Crawl-delay: 5", "Crawl-delay: 10"], "0800", 10.0, Bound.CRAWL_DELAY),  # R-289
+        (["Crawl-delay: 86400"], "0800", 86_400.0, Bound.CRAWL_DELAY),
+        *(([f"Crawl-delay: {value}"], "0800", 1.0, Bound.FLOOR) for value in ("-1", "soon", "NaN", "inf", "1e9", "")),
+        (["Request-rate: 10/60"], "0800", 6.0, Bound.REQUEST_RATE),  # R-275
+        (["Request-rate: 10/10m"], "0800", 60.0, Bound.REQUEST_RATE),
+        (["Request-rate: 20/1h"], "0800", 180.0, Bound.REQUEST_RATE),
+        (["Request-rate: 1/1d"], "0800", 86_400.0, Bound.REQUEST_RATE),
+        (["Request-rate: 10/60", "Request-rate: 10/10m", "Request-rate: 20/1h"], "0800", 180.0, Bound.REQUEST_RATE),
+        (["Request-rate: 100/1"], "0800", 1.0, Bound.FLOOR),
+        *(([f"Request-rate: {value}"], "0800", 1.0, Bound.FLOOR) for value in ("9/banana", "0/60", "5/0", "-1/60")),
+        (["Crawl-delay: 5", "Request-rate: 10/10m"], "0800", 60.0, Bound.REQUEST_RATE),  # R-288
+        (["Crawl-delay: 90", "Request-rate: 10/10m"], "0800", 90.0, Bound.CRAWL_DELAY),
+        ([*S003_RATES], "1400", 600.0, Bound.REQUEST_RATE),  # R-277
+        ([*S003_RATES], "1659", 600.0, Bound.REQUEST_RATE),
+        ([*S003_RATES], "1700", 1200.0, Bound.REQUEST_RATE),
+        ([*S003_RATES], "2359", 1200.0, Bound.REQUEST_RATE),
+        ([*S003_RATES], "0000", 1200.0, Bound.REQUEST_RATE),
+        ([*S003_RATES], "0459", 1200.0, Bound.REQUEST_RATE),
+        ([*S003_RATES], "0500", 12.0, Bound.REQUEST_RATE),
+        (["Request-rate: 1/1h 0100-0159"], "0200", 1.0, Bound.FLOOR),
+        (["Request-rate: 1/1h 0100-0159", "Crawl-delay: 7"], "0200", 7.0, Bound.CRAWL_DELAY),
+    ],
+)
+def test_the_slowest_that_is_stated_binds(lines: list[str], hhmm: str, interval_s: float, bound_by: Bound) -> None:
+    assert stated_pace([rules(*lines)], at(hhmm), PacingOptions()) == Pace(interval_s, bound_by)
+
+
+def test_the_slowest_origin_of_a_host_binds() -> None:
+    said = [rules("Crawl-delay: 3"), rules("Crawl-delay: 9"), rules("Request-rate: 1/5")]
+    assert stated_pace(said, MIDNIGHT, PacingOptions()) == Pace(9.0, Bound.CRAWL_DELAY)
+
+
+def test_a_host_that_says_nothing_is_left_the_floor() -> None:
+    assert stated_pace([], MIDNIGHT, PacingOptions(min_delay_s=0.25)) == Pace(0.25, Bound.FLOOR)
+    assert stated_pace([], MIDNIGHT, PacingOptions(min_delay_s=0)) == Pace(0, Bound.FLOOR)
+
+
+@pytest.mark.parametrize("line", ["Crawl-delay: 86400", "Request-rate: 1/1d"])
+def test_a_long_delay_is_capped_only_where_it_is_asked_for(line: str) -> None:
+    capping = PacingOptions(on_long_crawl_delay="cap", max_crawl_delay_s=120)
+    assert stated_pace([rules(line)], MIDNIGHT, capping).interval_s == 120.0
+    assert stated_pace([rules(line)], MIDNIGHT, PacingOptions(max_crawl_delay_s=120)).interval_s == 86_400.0
+
+
+def test_the_first_of_two_that_are_as_slow_is_named() -> None:
+    one, other = Pace(2.0, Bound.FLOOR), Pace(2.0, Bound.ADAPTIVE)
+    assert slower(one, other) is one
+    assert slower(other, one) is other
+    assert slower(one, Pace(2.1, Bound.ADAPTIVE)).bound_by is Bound.ADAPTIVE
+
+
+@pytest.mark.parametrize(
+    ("said", "hhmm", "expected"),
+    [
+        ([["Visit-time: 0600-0845"]], "0559", at("0600")),
+        ([["Visit-time: 0600-0845"]], "0600", at("0600")),  # R-271
+        ([["Visit-time: 0600-0845"]], "0845", at("0845")),
+        ([["Visit-time: 0600-0845"]], "0846", at("3000")),
+        ([["Visit-time: 0600-0845"]], "0900", at("3000")),
+        ([["Visit-time: 1700-0459"]], "2300", at("2300")),  # R-273
+        ([["Visit-time: 1700-0459"]], "0000", at("0000")),
+        ([["Visit-time: 1700-0459"]], "0459", at("0459")),
+        ([["Visit-time: 1700-0459"]], "0500", at("1700")),
+        ([["Visit-time: 1700-0459"]], "1200", at("1700")),
+        ([["Visit-time: 0000-0000"]], "0001", at("2400")),
+        ([["Visit-time: 0600-0700"], ["Visit-time: 0630-0800"]], "0500", at("0630")),
+        ([["Visit-time: 2300-0200"], ["Visit-time: 0100-0300"]], "1200", at("2500")),
+        ([[], ["Visit-time: 0600-0700"]], "0500", at("0600")),
+        ([["Visit-time: 2542-3199"]], "0500", at("0500")),  # R-272
+        ([], "0500", at("0500")),
+    ],
+)
+def test_a_visit_waits_for_every_window(said: list[list[str]], hhmm: str, expected: float) -> None:
+    assert visit_from([rules(*lines) for lines in said], at(hhmm)) == expected
+
+
+def test_windows_that_never_meet_are_asked_about_again_in_a_day() -> None:
+    said = [rules("Visit-time: 0100-0200"), rules("Visit-time: 0300-0400")]
+    for minute in range(0, 1440, 30):
+        now = MIDNIGHT + 60 * minute
+        assert now < visit_from(said, now) <= now + 86_400
+
+
+def test_what_a_visit_waits_for_is_open_or_will_be_asked_about_again() -> None:
+    said = [rules("Visit-time: 0600-0845", "Visit-time: 1100-1130"), rules("Visit-time: 0800-1115")]
+    for minute in range(0, 1440, 29):
+        now = MIDNIGHT + 60 * minute
+        opens = visit_from(said, now)
+        assert visit_from(said, opens) == opens
+        # No minute in between was open to all.
+        assert all(visit_from(said, earlier) > earlier for earlier in range(int(now), int(opens), 60))
+
+
+@pytest.mark.parametrize(
+    ("lines", "now", "expected"),
+    [
+        ([], at("0800"), math.inf),
+        (["Request-rate: 1/60"], at("0800"), math.inf),
+        ([*S003_RATES], at("0800"), at("1300")),
+        ([*S003_RATES], at("1300"), at("1700")),
+        ([*S003_RATES], at("2300"), at("2900")),
+        (["Request-rate: 1/60 0000-2359"], at("0800"), at("2400")),
+        (["Request-rate: 1/60 0000-2359"], at("0000"), at("2400")),
+        (["Request-rate: 1/60 2200-0100"], at("0059", 59), at("0101")),
+        (["Request-rate: 1/60 2200-0100"], at("0101"), at("2200")),
+    ],
+)
+def test_a_rate_holds_until_its_window_or_anothers_begins(lines: list[str], now: float, expected: float) -> None:
+    assert rates_hold_until([rules(*lines)], now) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ([], 0.0),
+        ([rules()], 0.0),
+        ([rules("Crawl-delay: 4", "Request-rate: 1/1m 0100-0200")], 60.0),
+        ([rules("Crawl-delay: 400"), rules("Request-rate: 1/1m")], 400.0),
+    ],
+)
+def test_the_longest_interval_counts_at_whatever_time_of_day(said: list[RuleSet], expected: float) -> None:
+    assert longest_stated_s(said) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_delay_s": -1.0},
+        {"min_delay_s": math.nan},
+        {"min_delay_s": math.inf},
+        {"max_concurrent": 0},
+        {"max_crawl_delay_s": 0.0},
+        {"max_crawl_delay_s": math.nan},
+        {"rule_of_thumb_factor": -2.0},
+        {"rule_of_thumb_least_s": -1.0},
+        {"adaptive_factor": math.inf},
+        {"backoff_min_s": 0.0},
+        {"backoff_min_s": 100.0, "backoff_max_s": 10.0},
+        {"backoff_max_s": 1e6},
+        {"on_long_crawl_delay": "ignore"},
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        PacingOptions(**options)
+
+
+def test_not_yet_is_false_and_tells_what_binds() -> None:
+    not_yet = NotYet(at("0600"), Bound.VISIT_TIME)
+    assert not not_yet
+    assert "visit-time" in repr(not_yet)
+    assert "06:00" in repr(not_yet)
