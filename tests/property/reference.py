@@ -81,6 +81,13 @@ def normal_target(url: bytes) -> list[int]:
     return octets + list(question) + component(query, query=True, pattern=False)
 
 
+def target_as_written(url: bytes) -> list[int]:
+    """The same, but for the escapes of the query, which stay as in a path."""
+    path, question, query = url.split(b"#")[0].partition(b"?")
+    octets = remove_dot_segments(component(path, query=False, pattern=False))
+    return octets + list(question) + component(query, query=False, pattern=False)
+
+
 def remove_dot_segments(path: list[int]) -> list[int]:
     """RFC 3986 5.2.4, word by word."""
     source, output = bytes(path), b""
@@ -151,7 +158,13 @@ def decide(records: list[Record], url: bytes) -> Decision:
     if bytes(target) == b"/robots.txt":
         return Decision(allowed=True, exempt=True)
     patterns = [(record, normal_pattern(record.path)) for record in records if counts(record)]
-    found = [(len(pattern), record) for record, pattern in patterns if covers(pattern, target)]
+    # A pattern that comes to the query by a star, not knowing it, has kept its escapes: the same octets match.
+    written = target_as_written(url)
+    found = [
+        (len(pattern), record)
+        for record, pattern in patterns
+        if covers(pattern, target) or (STAR in pattern and covers(pattern, written))
+    ]
     if not found:
         return Decision(allowed=True)
     most = max(octets for octets, _ in found)

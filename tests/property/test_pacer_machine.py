@@ -35,6 +35,8 @@ class Host:
         self.at_once = at_once
         self.delay_s = 0.0
         self.last_mono = float("-inf")
+        # The same, but for what the pacer may have forgotten: how long ago an idle host was asked.
+        self.known_mono = float("-inf")
         self.closed_mono = float("-inf")
         self.under_way: list[Permit] = []
         self.waiting: list[asyncio.Task[Permit]] = []
@@ -42,7 +44,16 @@ class Host:
         self.line: list[object] = []  # those of the waiting who have run far enough to stand in it
 
     def ready_mono(self) -> float:
-        return max(self.last_mono + max(FLOOR_S, self.delay_s), self.closed_mono)
+        return self._ready_mono(self.last_mono)
+
+    def least_mono(self) -> float:
+        return self._ready_mono(self.known_mono)
+
+    def asked(self, now_mono: float) -> None:
+        self.last_mono = self.known_mono = now_mono
+
+    def _ready_mono(self, last_mono: float) -> float:
+        return max(last_mono + max(FLOOR_S, self.delay_s), self.closed_mono)
 
 
 class PacerMachine(RuleBasedStateMachine):
@@ -99,12 +110,13 @@ class PacerMachine(RuleBasedStateMachine):
     def granted(self, host: Host, permit: Permit) -> None:
         now = self.clock.monotonic()
         assert permit.started_mono == now
-        assert now >= host.ready_mono(), "a permit came early"
+        assert now >= host.least_mono(), "a permit came early"
         assert len(host.under_way) < host.at_once
         host.under_way.append(permit)
+        host.known_mono = float("-inf")
         if host.at_once > 1:
             host.befores.append((permit, host.last_mono))
-            host.last_mono = now
+            host.asked(now)
 
     @precondition(lambda self: any(host.waiting for host in self.hosts.values()))
     @rule(pick=st.integers(0, 99))
@@ -120,7 +132,7 @@ class PacerMachine(RuleBasedStateMachine):
         now = self.clock.monotonic()
         self.pacer.finish(permit, status, headers)
         if host.at_once == 1:
-            host.last_mono = now
+            host.asked(now)
         if status in {429, 503}:
             host.closed_mono = max(host.closed_mono, now + (5.0 if after_s else 20.0))
 
@@ -131,6 +143,7 @@ class PacerMachine(RuleBasedStateMachine):
         self.pacer.give_back(permit)
         if host.befores and host.befores[-1][0] is permit:
             host.last_mono = host.befores.pop()[1]  # nothing has come after it
+            host.known_mono = float("-inf")
 
     @rule(name=HOSTS, delay_s=st.sampled_from(sorted(DELAYS)))
     def new_delay(self, name: str, delay_s: float) -> None:
@@ -153,8 +166,11 @@ class PacerMachine(RuleBasedStateMachine):
     @rule(name=HOSTS)
     def spend(self, name: str) -> None:
         self.pacer.spend(name)
-        self.hosts[name].last_mono = self.clock.monotonic()
-        self.hosts[name].befores.clear()
+        host = self.hosts[name]
+        host.asked(self.clock.monotonic())
+        host.befores.clear()
+        if not host.line and not host.under_way:
+            host.known_mono = float("-inf")  # it may know no rules: then this is forgotten after the floor
 
     @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0, 25.0)))
     def jump(self, seconds: float) -> None:
@@ -204,7 +220,8 @@ class PacerMachine(RuleBasedStateMachine):
                 for host in self.hosts.values():
                     while host.under_way:
                         self.pacer.finish(host.under_way.pop(), 200)
-                        host.last_mono = self.clock.monotonic()
+                        if host.at_once == 1:
+                            host.asked(self.clock.monotonic())
                 if not any(host.waiting for host in self.hosts.values()):
                     break
                 self.clock.advance(1.0)
