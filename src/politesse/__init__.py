@@ -13,8 +13,9 @@
     integrations/, cli/       inside aiohttp; the command ``politesse``
 """
 
-from politesse.access.cache import CacheOptions, ComponentFailed, RobotsFetched
+from politesse.access.cache import ComponentFailed, RobotsFetched
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
+from politesse.access.options import CacheOptions
 from politesse.errors import (
     ClosedError,
     ConfigurationError,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import aiohttp
 
-from politesse.access.cache import CacheOptions, RobotsCache
+from politesse.access.cache import RobotsCache
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
+from politesse.access.options import CacheOptions
 from politesse.clock import SystemClock
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import Event, Publisher

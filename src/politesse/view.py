@@ -27,7 +27,8 @@ from politesse.verdict import ALLOWING, WITHOUT_RULE, AccessResult, Reason, Verd
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 
-    from politesse.access.cache import Entry, RobotsCache
+    from politesse.access.cache import RobotsCache
+    from politesse.access.entry import Entry
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.identity import Identity

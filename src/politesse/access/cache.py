@@ -13,11 +13,12 @@ import hashlib
 import random
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from politesse.access.outcome import AccessPolicy, Record, Standing, Trouble, advance, standing
-from politesse.errors import ClosedError, ConfigurationError, StoreError
+from politesse.access.entry import Entry
+from politesse.access.outcome import Record, Standing, advance, standing
+from politesse.errors import ClosedError, StoreError
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots import RobotsTxt
@@ -27,6 +28,7 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse.access.options import CacheOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
@@ -34,77 +36,7 @@ if TYPE_CHECKING:
     from politesse.robots import Dialect, RuleSet
     from politesse.verdict import Source
 
-_DAY_S: Final = 86_400.0
 _PARSE_IN_THREAD_BYTES: Final = 64 * 1024  # about 5 ms of parsing: more would be felt by every other task
-_ENTRY_BYTES: Final = 1_200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheOptions:
-    """How long answers hold, and how much is kept.
-
-    Attributes:
-        min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
-        refresh_after: the part of its lifetime, 0 to 1, after which a question has it asked for again; 1 for never.
-        on_forbidden: what 401 and 403 mean: ``"allow"``, ``"disallow"``, or None for what the dialect says.
-        on_too_many_requests: what 429 means: ``"defer"`` every page, or ``"allow"`` as any other 4xx does.
-        stale_if_unreachable_s: how long after it was last confirmed a copy serves while robots.txt is unreachable;
-            a day to 30 days.
-        after_grace: what a site is that was unreachable for 30 days: ``"disallow"`` or ``"allow"``.
-        retry_min_s: the first wait after a fault, doubled with each further one; positive.
-        retry_max_s: the longest such wait.
-        max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
-        max_concurrent_fetches: how many robots.txt are asked for at once; positive.
-    """
-
-    min_lifetime_s: float = 60.0
-    refresh_after: float = 0.9
-    on_forbidden: Literal["allow", "disallow"] | None = None
-    on_too_many_requests: Literal["defer", "allow"] = "defer"
-    stale_if_unreachable_s: float = _DAY_S
-    after_grace: Literal["disallow", "allow"] = "disallow"
-    retry_min_s: float = 60.0
-    retry_max_s: float = 3600.0
-    max_entries_bytes: int = 64 * 1024 * 1024
-    max_concurrent_fetches: int = 100
-
-    def __post_init__(self) -> None:
-        choices: dict[str, tuple[str | None, ...]] = {
-            "on_forbidden": ("allow", "disallow", None),
-            "on_too_many_requests": ("defer", "allow"),
-            "after_grace": ("disallow", "allow"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give one of {allowed}")
-        ranges = {
-            "min_lifetime_s": (0.0, _DAY_S),
-            "refresh_after": (0.0, 1.0),
-            "stale_if_unreachable_s": (_DAY_S, 30 * _DAY_S),
-            "retry_min_s": (0.001, self.retry_max_s),
-            "retry_max_s": (0.001, _DAY_S),
-            "max_entries_bytes": (1, float("inf")),
-            "max_concurrent_fetches": (1, float("inf")),
-        }
-        for name, (least, most) in ranges.items():
-            if not least <= getattr(self, name) <= most:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give {least:g} to {most:g}")
-
-    def policy(self, dialect: Dialect) -> AccessPolicy:
-        """Return these choices joined with those of ``dialect``."""
-        outcomes = dialect.traits.outcomes
-        forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
-        return AccessPolicy(
-            lifetimes=outcomes.lifetimes,
-            min_lifetime_s=self.min_lifetime_s,
-            refresh_after=self.refresh_after,
-            forbidden_disallows=forbidden,
-            too_many_requests_allows=self.on_too_many_requests == "allow",
-            stale_if_unreachable_s=self.stale_if_unreachable_s,
-            after_grace_allows=self.after_grace == "allow",
-            retry_min_s=self.retry_min_s,
-            retry_max_s=self.retry_max_s,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,59 +71,6 @@ class ComponentFailed(Event):
     origin: Origin
     component: str
     error: Exception
-
-
-class Entry:
-    """What is known about one origin, ready for decisions.
-
-    Attributes:
-        origin: whose.
-        source: the copy, or the lack of one, that it comes from.
-        trouble: what the next attempt goes on from.
-        confirmed_mono: when the source was got or last confirmed.
-        refresh_mono: from when on a question has it asked for again; not after the deadline.
-        deadline_mono: from when on it holds no longer.
-        rules: the compiled rules, by agent; empty unless the source is SUCCESSFUL.
-        used: whether a question was answered by it since the last sweep: recency is noted here, not by order.
-    """
-
-    __slots__ = (
-        "confirmed_mono",
-        "deadline_mono",
-        "origin",
-        "refresh_mono",
-        "rules",
-        "source",
-        "trouble",
-        "used",
-    )
-
-    def __init__(
-        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], at_mono: float
-    ) -> None:
-        self.origin = origin
-        self.source = held.source
-        self.trouble = trouble
-        self.rules = rules
-        self.used = False
-        # The only place where the two clocks meet, both read at the moment of judgement: what is stored in wall time
-        # is held to in monotonic time, however the wall clock may be set in between.
-        self.confirmed_mono = at_mono - max(0.0, held.at_wall - held.source.fetched_wall)
-        self.deadline_mono = at_mono + (held.until_wall - held.at_wall)
-        self.refresh_mono = min(at_mono + (held.refresh_wall - held.at_wall), self.deadline_mono)
-
-    def answers(self, agent: str) -> bool:
-        """Whether questions of ``agent`` can be answered from it."""
-        return agent in self.rules or self.source.result is not AccessResult.SUCCESSFUL
-
-    @property
-    def weight_bytes(self) -> int:
-        """About how much memory it takes; rules that origins share count for each."""
-        words = len(self.source.final_url) + len(self.source.fault)
-        return _ENTRY_BYTES + words + sum(rules.weight_bytes for rules in self.rules.values())
-
-    def __repr__(self) -> str:
-        return f"<Entry {self.origin}: {self.source.result}, rules for {sorted(self.rules)}>"
 
 
 class _Flight:

@@ -13,9 +13,10 @@ from aiohttp.test_utils import TestServer, unused_port
 
 from politesse import AiohttpFetcher, Dialect, FetchOptions, Gatekeeper, Reason
 from politesse.access import fetch as fetch_module
-from politesse.access.cache import CacheOptions, RobotsCache
+from politesse.access.cache import RobotsCache
 from politesse.access.fetch import MIN_BODY_BYTES
 from politesse.access.guard import SystemResolver
+from politesse.access.options import CacheOptions
 from politesse.errors import ClosedError
 from politesse.events import Publisher
 from politesse.origin import Origin

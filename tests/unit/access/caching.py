@@ -6,7 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from politesse.access.cache import CacheOptions, ComponentFailed, RobotsCache, RobotsFetched
+from politesse.access.cache import ComponentFailed, RobotsCache, RobotsFetched
+from politesse.access.options import CacheOptions
 from politesse.events import Event, Publisher
 from politesse.origin import Origin
 from politesse.ports import FetchResponse
@@ -17,7 +18,7 @@ from politesse.testing import ManualClock, ScriptedFetcher
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from politesse.access.cache import Entry
+    from politesse.access.entry import Entry
     from politesse.ports import Fetcher, Store
     from politesse.testing import Answer
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from politesse.access.cache import CacheOptions, Entry
+from politesse.access.entry import Entry
+from politesse.access.options import CacheOptions
 from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResult, Validators
 from politesse.testing import ScriptedFetcher

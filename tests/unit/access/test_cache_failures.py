@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.access.cache import CacheOptions, RobotsCache
+from politesse.access.cache import RobotsCache
+from politesse.access.options import CacheOptions
 from politesse.errors import StoreError
 from politesse.events import Publisher
 from politesse.origin import Origin

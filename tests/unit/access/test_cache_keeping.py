@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.access.cache import CacheOptions
+from politesse.access.options import CacheOptions
 from politesse.access.outcome import Copy, Record
 from politesse.errors import StoreError
 from politesse.origin import Origin

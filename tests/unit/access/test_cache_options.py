@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from politesse.access.cache import CacheOptions
+from politesse.access.options import CacheOptions
 from politesse.access.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse.access.cache import CacheOptions
+from politesse.access.options import CacheOptions
 from politesse.access.outcome import AccessPolicy, Record, Standing, advance, classify, standing
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.robots import Dialect
