@@ -226,7 +226,9 @@ class PacerMachine(RuleBasedStateMachine):
                     break
                 self.clock.advance(1.0)
             assert not any(host.waiting for host in self.hosts.values()), "a waiter was left behind"
-            self.clock.advance(100.0)
+            self.clock.advance(
+                400.0
+            )  # a host whose robots.txt alone was asked for is remembered for a long Crawl-delay
             assert self.closed or len(self.pacer) == 0, "an idle host was not forgotten"
         finally:
             for host in self.hosts.values():

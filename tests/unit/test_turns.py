@@ -68,6 +68,16 @@ async def test_robots_txt_spends_the_budget_of_its_host(gate: Gatekeeper, clock:
         assert clock.monotonic() == 5
 
 
+@pytest.mark.parametrize("later", [0, 2, 4.5, 6])
+async def test_first_page_waits_out_the_crawl_delay_however_late_it_comes(
+    gate: Gatekeeper, clock: ManualClock, later: float
+) -> None:
+    await gate.check(f"{SITE}/x")
+    await clock.sleep(later)
+    async with gate.turn(f"{SITE}/x"):
+        assert clock.monotonic() == max(5, later)
+
+
 async def test_disallowed_url_gets_no_turn_and_costs_no_time(gate: Gatekeeper, clock: ManualClock) -> None:
     with pytest.raises(Disallowed) as caught:
         async with gate.turn(f"{SITE}/private"):

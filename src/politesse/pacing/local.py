@@ -467,6 +467,10 @@ class LocalPacer:
             self._arm(slot)  # it is forgotten at the next look, unless a request has started
         elif slot.in_flight == 0:
             remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._clock.wall()
+            if not slot.said:
+                # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
+                # than the floor still has to wait out the Crawl-delay from then.
+                remembered_s = max(remembered_s, slot.last_mono + slot.options.max_crawl_delay_s - now_mono)
             if remembered_s > 0:
                 self._look_later(slot, now_mono + remembered_s)
             else:

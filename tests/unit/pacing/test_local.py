@@ -62,6 +62,8 @@ async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
     pacer.spend("spent.example")
     assert isinstance(pacer.try_start("night.example", "https://night.example", rules("Visit-time: 0001-0002")), NotYet)
     clock.advance(61.0)
+    assert len(pacer) == 1  # the spent one: what its robots.txt asks for is not known yet
+    clock.advance(OPTIONS.max_crawl_delay_s)
     assert len(pacer) == 0
 
 
