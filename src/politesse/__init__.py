@@ -30,13 +30,13 @@ from politesse.events import Event
 from politesse.gatekeeper import Gatekeeper, Statistics
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
-from politesse.pacing.pace import Bound, NotYet, PacingOptions
+from politesse.pacing.pace import PacingOptions
 from politesse.policy import HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RobotsTxt
 from politesse.stores.memory import MemoryStore
 from politesse.turns import Turn
-from politesse.verdict import AccessResult, Match, Reason, Rule, Source, Verdict
+from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
 from politesse.view import AgentView, Decided, LongDelay
 
 __version__ = "0.1.0"

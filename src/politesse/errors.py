@@ -19,8 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from politesse.pacing.pace import NotYet
-    from politesse.verdict import Verdict
+    from politesse.verdict import NotYet, Verdict
 
 
 class PolitesseError(Exception):

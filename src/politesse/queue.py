@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.lanes import Entry, Host, Lane, Line
 from politesse.origin import Origin
-from politesse.pacing.pace import Bound, NotYet
 from politesse.turns import Turn
-from politesse.verdict import Reason, Verdict
+from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

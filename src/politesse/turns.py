@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from politesse.errors import Disallowed
 from politesse.origin import Origin
-from politesse.pacing.pace import Bound, NotYet
 from politesse.ports import FaultKind, FetchFault
+from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

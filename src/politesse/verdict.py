@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 
 class AccessResult(StrEnum):
@@ -266,6 +266,52 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     if source.fault and source.result is not AccessResult.UNREACHABLE:  # there it is the reason
         lines.append(f"  fault:  {printable(source.fault)}")
     return lines
+
+
+class Bound(StrEnum):
+    """What bound a wait."""
+
+    FLOOR = "floor"
+    """The crawler's own ``min_delay_s``."""
+    CRAWL_DELAY = "crawl-delay"
+    REQUEST_RATE = "request-rate"
+    VISIT_TIME = "visit-time"
+    RULE_OF_THUMB = "rule-of-thumb"
+    """Twice the last retrieval, at least ten seconds (Conner 2.0)."""
+    ADAPTIVE = "adaptive"
+    """The host's own slowness."""
+    RATE_LIMIT = "rate-limit"
+    """RateLimit headers: what is left of a quota, before it is spent."""
+    RETRY_AFTER = "retry-after"
+    BACKOFF = "backoff"
+    """429 or 503 without a Retry-After."""
+    IN_FLIGHT = "in-flight"
+    """As many requests as are allowed at once are under way."""
+    ROBOTS_TXT = "robots-txt"
+    """robots.txt is not known yet: it is being asked for."""
+    QUEUE = "queue"
+    """Others have waited for longer."""
+
+
+class NotYet:
+    """No turn now, and when to ask again; false in a bare test.
+
+    Attributes:
+        not_before: the Unix time before which there will be none; others may be before us even then.
+        bound_by: what binds the wait.
+    """
+
+    __slots__ = ("bound_by", "not_before")
+
+    def __init__(self, not_before: float, bound_by: Bound) -> None:
+        self.not_before = not_before
+        self.bound_by = bound_by
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}>"
 
 
 def utc(wall: float) -> str:

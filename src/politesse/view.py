@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from politesse.events import Publisher
     from politesse.identity import Identity
     from politesse.pacing.local import LocalPacer
-    from politesse.pacing.pace import NotYet, PacingOptions
+    from politesse.pacing.pace import PacingOptions
     from politesse.policy import HostPolicy
     from politesse.robots import RuleSet
     from politesse.turns import Turn
-    from politesse.verdict import Match
+    from politesse.verdict import Match, NotYet
 
 Item = TypeVar("Item")
 

@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from politesse.errors import ClosedError, TooFar
 from politesse.pacing.local import LocalPacer, Permit
-from politesse.pacing.pace import Bound, PacingOptions
+from politesse.pacing.pace import PacingOptions
 from politesse.testing import ManualClock
+from politesse.verdict import Bound
 from tests.unit.pacing.pacing import MIDNIGHT, rules, settle
 
 if TYPE_CHECKING:

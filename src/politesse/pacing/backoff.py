@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.freshness import retry_after_s
-from politesse.pacing.pace import Bound, Pace, slower
+from politesse.pacing.pace import Pace, slower
 from politesse.pacing.ratelimit import remaining_quota
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

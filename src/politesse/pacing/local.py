@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ClosedError, TooFar
 from politesse.pacing.backoff import Bearing
-from politesse.pacing.pace import Bound, NotYet, PacingOptions, rates_hold_until, stated_pace, visit_from
+from politesse.pacing.pace import PacingOptions, rates_hold_until, stated_pace, visit_from
+from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

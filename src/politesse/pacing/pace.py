@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 from politesse.errors import ConfigurationError
-from politesse.verdict import utc
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,31 +15,6 @@ if TYPE_CHECKING:
 
 _DAY_S: Final = 86_400.0
 _MINUTE_S: Final = 60.0
-
-
-class Bound(StrEnum):
-    """What bound a wait."""
-
-    FLOOR = "floor"
-    """The crawler's own ``min_delay_s``."""
-    CRAWL_DELAY = "crawl-delay"
-    REQUEST_RATE = "request-rate"
-    VISIT_TIME = "visit-time"
-    RULE_OF_THUMB = "rule-of-thumb"
-    """Twice the last retrieval, at least ten seconds (Conner 2.0)."""
-    ADAPTIVE = "adaptive"
-    """The host's own slowness."""
-    RATE_LIMIT = "rate-limit"
-    """RateLimit headers: what is left of a quota, before it is spent."""
-    RETRY_AFTER = "retry-after"
-    BACKOFF = "backoff"
-    """429 or 503 without a Retry-After."""
-    IN_FLIGHT = "in-flight"
-    """As many requests as are allowed at once are under way."""
-    ROBOTS_TXT = "robots-txt"
-    """robots.txt is not known yet: it is being asked for."""
-    QUEUE = "queue"
-    """Others have waited for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,27 +73,6 @@ class Pace:
 
     interval_s: float
     bound_by: Bound
-
-
-class NotYet:
-    """No turn now, and when to ask again; false in a bare test.
-
-    Attributes:
-        not_before: the Unix time before which there will be none; others may be before us even then.
-        bound_by: what binds the wait.
-    """
-
-    __slots__ = ("bound_by", "not_before")
-
-    def __init__(self, not_before: float, bound_by: Bound) -> None:
-        self.not_before = not_before
-        self.bound_by = bound_by
-
-    def __bool__(self) -> Literal[False]:
-        return False
-
-    def __repr__(self) -> str:
-        return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}>"
 
 
 def stated_pace(said: Collection[RuleSet], now_wall: float, options: PacingOptions) -> Pace:

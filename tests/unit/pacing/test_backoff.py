@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse.pacing.backoff import Bearing
-from politesse.pacing.pace import Bound, Pace, PacingOptions
+from politesse.pacing.pace import Pace, PacingOptions
+from politesse.verdict import Bound
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0

@@ -11,8 +11,9 @@ import pytest
 
 from politesse.clock import SystemClock
 from politesse.pacing.local import LocalPacer, Permit
-from politesse.pacing.pace import Bound, NotYet, PacingOptions
+from politesse.pacing.pace import PacingOptions
 from politesse.testing import ManualClock
+from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, rules, settle
 
 if TYPE_CHECKING:

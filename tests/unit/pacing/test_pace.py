@@ -9,8 +9,6 @@ import pytest
 
 from politesse.errors import ConfigurationError
 from politesse.pacing.pace import (
-    Bound,
-    NotYet,
     Pace,
     PacingOptions,
     longest_stated_s,
@@ -19,6 +17,7 @@ from politesse.pacing.pace import (
     stated_pace,
     visit_from,
 )
+from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import MIDNIGHT, at, rules
 
 if TYPE_CHECKING:
