@@ -238,6 +238,8 @@ class Verdict:
             return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
         if self.reason is Reason.UNREACHABLE and self.source is not None:
             return f"{words}: {printable(self.source.fault)}"
+        if self.reason is Reason.INVALID_URL:
+            return f"{words} {printable(self.note)}"
         return f"{words}: {printable(self.note)}" if self.note else words
 
 
@@ -253,7 +255,7 @@ _WORDS: Final = {
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
     Reason.TOO_SLOW: "the site asks for a slower pace than this crawler keeps",
-    Reason.INVALID_URL: "the URL is invalid",
+    Reason.INVALID_URL: "the URL",
 }
 
 
@@ -262,7 +264,10 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     lines = [f"  source: {printable(source.robots_url)}, {source.result}, {status}"]
     if source.final_url != source.robots_url:
         lines.append(f"  after redirects: {printable(source.final_url)}")
-    lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
+    if source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
+        lines.append(f"  asked:  {age_s:.0f} s ago")  # "not before" tells when again
+    else:
+        lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
     if source.fault and source.result is not AccessResult.UNREACHABLE:  # there it is the reason
         lines.append(f"  fault:  {printable(source.fault)}")
     return lines

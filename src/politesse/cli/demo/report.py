@@ -15,8 +15,8 @@ from politesse.cli.demo.server import ROBOTS_TXT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from politesse.cli.demo.pages import Page
     from politesse.cli.demo.server import Hit, SiteServer
-    from politesse.cli.demo.sites import Page
 
 _CLOCK_SLACK_S: Final = 0.05  # two clocks take part: the server's monotonic one and the crawler's wall clock
 _OK: Final = 200

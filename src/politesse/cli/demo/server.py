@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
-from politesse.cli.demo.sites import BLUEPRINTS, Answer, Page, Site, make_sites
+from politesse.cli.demo.pages import Answer, Page, Site
+from politesse.cli.demo.sites import BLUEPRINTS, make_sites
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
 
-    from politesse.cli.demo.sites import Page, Site
+    from politesse.cli.demo.pages import Page, Site
 
 _AT_HOME: Final = 0.8
 

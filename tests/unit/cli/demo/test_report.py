@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from politesse.cli.demo.pages import Answer, Blueprint, Page, Site
 from politesse.cli.demo.report import Kind, Violation, audit, exit_code
 from politesse.cli.demo.server import Hit, SiteServer
-from politesse.cli.demo.sites import Answer, Blueprint, Page, Site
 
 ADDRESS = "http://127.0.0.1:4000"
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, Page, Site, make_sites
+from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, make_sites
 from tests.property import reference
+
+if TYPE_CHECKING:
+    from politesse.cli.demo.pages import Page, Site
 
 ADDRESSES = {blueprint.name: f"http://127.0.0.1:{4000 + n}" for n, blueprint in enumerate(BLUEPRINTS)}
 PAGES = 3_000

@@ -1,0 +1,119 @@
+"""What the demo's web is made of: pages of families that a rule was made for, on sites that answer as told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+FRONT: Final = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answers for one request.
+
+    Attributes:
+        status: the HTTP status.
+        body: of type ``content_type``.
+        retry_after_s: sent as Retry-After; None for none.
+        location: sent as Location, ``{name}`` in it for the address of an origin; empty for none.
+    """
+
+    status: int
+    body: str = ""
+    content_type: str = "text/plain"
+    retry_after_s: int | None = None
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pages that are made for one line of a robots.txt.
+
+    Attributes:
+        rule: the line that decides about them; empty where none is to.
+        forbidden: whether it forbids them.
+        target: as it arrives at the server, ``{n}`` in it for a number.
+        href: as links spell it, where that is not the target.
+        weight: how many there are of it, compared with others.
+        redirects: whether they answer with a redirect to some other page.
+    """
+
+    rule: str
+    forbidden: bool
+    target: str
+    href: str = ""
+    weight: int = 2
+    redirects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """An origin before it has an address.
+
+    Attributes:
+        name: for people.
+        robots: the answers for robots.txt, one after the other; the last one stays; none at all for no answer.
+        families: its pages; all forbidden where there is never an answer for robots.txt.
+        files: what else it answers, by target.
+    """
+
+    name: str
+    robots: tuple[Answer, ...]
+    families: tuple[Family, ...]
+    files: Mapping[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Page:
+    """One page.
+
+    Attributes:
+        site: whose.
+        target: as it arrives at the server.
+        href: as links spell it, without the origin.
+        forbidden: whether a crawler must not request it.
+        rule: the line that it was made for; empty for none.
+        links: to the pages that it offers.
+        redirects: whether it answers with a redirect.
+        redirect: where that leads to.
+    """
+
+    site: Site
+    target: str
+    href: str
+    forbidden: bool
+    rule: str
+    links: list[Page] = field(default_factory=list)
+    redirects: bool = False
+    redirect: Page | None = None
+
+    def __repr__(self) -> str:
+        return f"<Page {self.site.address}{self.target}{', forbidden' if self.forbidden else ''}>"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Site:
+    """An origin with its pages.
+
+    Attributes:
+        blueprint: what it was made from.
+        address: scheme, host and port.
+        pages: by target.
+    """
+
+    blueprint: Blueprint
+    address: str
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    @property
+    def front(self) -> Page:
+        """The page that a crawl starts from."""
+        return self.pages[FRONT]
+
+    def __repr__(self) -> str:
+        return f"<Site {self.blueprint.name} at {self.address}: {len(self.pages)} pages>"
