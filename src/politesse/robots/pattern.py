@@ -85,6 +85,8 @@ def query_as_written(target: str) -> str | None:
     that are the same have to match.
     """
     path, question, query = target.partition("#")[0].partition("?")
+    if "%" not in query:
+        return None
     written = _normalise(query, _TO_CHANGE, _in_path)
     return None if written == _normalise(query, _TO_CHANGE, _in_query) else normalise_target(path) + question + written
 

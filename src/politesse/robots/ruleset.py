@@ -140,7 +140,7 @@ class RuleSet:
         if is_plain(target) is not None and "/." not in target:
             return self.decide(target)
         match = self.decide(self._matching.normalise_target(target))
-        if "%" in target and (written := self._matching.query_as_written(target)) is not None:
+        if "?" in target and (written := self._matching.query_as_written(target)) is not None:
             return self._wildcards_too(written, match)
         return match
 
