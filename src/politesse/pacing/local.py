@@ -94,6 +94,7 @@ class _Slot:
         marks: how often ``last_mono`` was set, to know who did last.
         ready_mono: from when on the next may start, as far as the interval and a closure go.
         bound_by: what binds that.
+        spent: whether the last request was one that waited for no turn.
         timed: whether the time of day may change it.
         armed_mono: the time of its entry in the heap that counts; None for none.
         waiters: in the order in which they came.
@@ -112,6 +113,7 @@ class _Slot:
         "rate_stated",
         "ready_mono",
         "said",
+        "spent",
         "stated",
         "timed",
         "waiters",
@@ -130,6 +132,7 @@ class _Slot:
         self.marks = 0
         self.ready_mono = _NEVER
         self.bound_by = Bound.FLOOR
+        self.spent = False
         self.timed = False
         self.armed_mono: float | None = None
         self.waiters: OrderedDict[_Waiter, None] = OrderedDict()
@@ -263,6 +266,7 @@ class LocalPacer:
         slot = self._slots.get(key) or self._new(key)
         now_mono = self._clock.monotonic()
         slot.last_mono = now_mono
+        slot.spent = True
         slot.marks += 1
         self._schedule(slot, now_mono)
         self._arm(slot)
@@ -375,6 +379,7 @@ class LocalPacer:
         slot.marks += 1
         permit = Permit(slot, now_mono)
         slot.in_flight += 1
+        slot.spent = False
         # Also where the end will count: several may be allowed at once before that.
         slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
@@ -468,7 +473,7 @@ class LocalPacer:
             self._arm(slot)  # it is forgotten at the next look, unless a request has started
         elif slot.in_flight == 0:
             remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._clock.wall()
-            if not slot.said:
+            if slot.spent and not slot.said:
                 # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
                 # than the floor still has to wait out the Crawl-delay from then.
                 remembered_s = max(remembered_s, slot.last_mono + slot.options.max_crawl_delay_s - now_mono)
