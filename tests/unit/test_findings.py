@@ -24,6 +24,7 @@ from politesse import (
 )
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.origin import split
+from politesse.ports import FetchResponse
 from politesse.robots import RobotsTxt
 from politesse.robots.directives import parse_request_rate, parse_visit_time
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -282,6 +283,48 @@ async def test_dot_segments_that_would_be_sent_are_refused(path: str) -> None:
     ):
         with pytest.raises(aiohttp.ClientError, match="dot segments"):
             await session.get(URL(f"http://127.0.0.1:9{path}", encoded=True))
+
+
+async def test_429_defers_though_an_older_copy_served_while_robots_txt_was_unreachable() -> None:
+    clock = ManualClock()
+    url = f"{SITE}/robots.txt"
+    answers: list[FetchResponse | int] = [
+        FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x"),
+        503,
+        FetchResponse(429, url, {"retry-after": "3000"}),
+    ]
+    fetcher = ScriptedFetcher({SITE: answers})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(f"{SITE}/a")
+        clock.advance(700)
+        assert await gate.check(f"{SITE}/a")  # unreachable: the copy serves within a day
+        clock.advance(70)
+        gate.peek(f"{SITE}/a")
+        while gate.statistics().in_flight:
+            await asyncio.sleep(0)
+        assert fetcher.count(SITE) == 3
+        assert (await gate.check(f"{SITE}/a")).reason is Reason.TOO_MANY_REQUESTS
+
+
+@pytest.mark.parametrize(("passed", "reason"), [(550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)])
+async def test_store_that_forgot_makes_a_429_no_more_lenient(passed: float, reason: Reason) -> None:
+    clock, store = ManualClock(), MemoryStore()
+    url = f"{SITE}/robots.txt"
+    fresh = FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x")
+    fetcher = ScriptedFetcher({SITE: [fresh, 503, FetchResponse(429, url, {"retry-after": "3000"})]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
+        await gate.check(f"{SITE}/a")
+        clock.advance(passed - 70)
+        if passed > 600:
+            await gate.check(f"{SITE}/a")
+        else:
+            fetcher.answers[SITE] = FetchResponse(429, url, {"retry-after": "3000"})
+        clock.advance(70)
+        await store.delete(SITE)
+        gate.peek(f"{SITE}/a")
+        while gate.statistics().in_flight:
+            await asyncio.sleep(0)
+        assert (await gate.check(f"{SITE}/a")).reason is reason
 
 
 def test_proxy_without_a_host_is_refused() -> None:

@@ -251,10 +251,11 @@ class RobotsCache:
         try:
             record, held, at_mono = await self._find(origin, flight, refresh=refresh)
             entry = await self._build(origin, record, held, at_mono, flight.agents)
+            if record.copy is None:
+                entry = self._kept_rather(entry)
         except Exception as error:  # noqa: BLE001 - whatever broke, those who wait are told that the gate is closed
             self._publisher.publish(ComponentFailed(origin, "cache", error))
             entry = self._closed_entry(origin, error)
-        entry = self._kept_rather(entry)
         self._keep(entry)
         del self._flights[str(origin)]  # before anybody who waited asks again
         if not flight.landed.done():
@@ -356,20 +357,26 @@ class RobotsCache:
         return held
 
     def _kept_rather(self, entry: Entry) -> Entry:
-        """Return the entry that ``entry`` would replace, if that is a copy which holds and which the store forgot."""
-        known = self.entries.get(str(entry.origin))
-        if (
-            known is None
-            or known.source.result is not AccessResult.SUCCESSFUL
-            or entry.source.result not in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}
-            or self._clock.monotonic() >= known.deadline_mono
-        ):
+        """Return the copy that trouble is to replace, if it may serve on: the store forgot it, but we have it still.
+
+        As in the table of outcomes: while robots.txt is unreachable until its deadline, after a 429 while it is fresh.
+        """
+        known, source = self.entries.get(str(entry.origin)), entry.source
+        if known is None or known.source.result is not AccessResult.SUCCESSFUL:
+            return entry
+        now_mono = self._clock.monotonic()
+        deadline_mono, not_before = known.deadline_mono, known.source.not_before
+        if source.result is AccessResult.TOO_MANY_REQUESTS:
+            fresh_for_s = known.source.fresh_until_wall - self._clock.wall()
+            deadline_mono, not_before = min(deadline_mono, now_mono + fresh_for_s), source.not_before
+        elif source.result is not AccessResult.UNREACHABLE:
+            return entry
+        if now_mono >= deadline_mono:
             return entry
         known.trouble = entry.trouble
-        known.refresh_mono = min(entry.deadline_mono, known.deadline_mono)
-        known.source = replace(known.source, fault=entry.source.fault)
-        if entry.source.result is AccessResult.TOO_MANY_REQUESTS:
-            known.source = replace(known.source, not_before=entry.source.not_before)
+        known.deadline_mono = deadline_mono
+        known.refresh_mono = min(entry.deadline_mono, deadline_mono)
+        known.source = replace(known.source, fault=source.fault, not_before=not_before)
         return known
 
     def _keep(self, entry: Entry) -> None:
