@@ -30,6 +30,7 @@ from politesse.events import Event
 from politesse.gatekeeper import Gatekeeper, Statistics
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
+from politesse.pacing.local import HeaderOverruled
 from politesse.pacing.pace import PacingOptions
 from politesse.policy import HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
@@ -56,6 +57,7 @@ __all__ = [
     "Event",
     "FetchOptions",
     "Gatekeeper",
+    "HeaderOverruled",
     "HostPolicy",
     "InvalidURL",
     "LongDelay",

@@ -116,7 +116,7 @@ class Gatekeeper(AgentView):
         clock = clock or SystemClock()
         publisher = Publisher()
         pacing = pacing or PacingOptions()
-        pacer = LocalPacer(pacing, clock=clock)
+        pacer = LocalPacer(pacing, clock=clock, publisher=publisher)
         robots_cache = RobotsCache(
             PacedFetcher(fetcher or AiohttpFetcher(user_agent, fetch, session=session), pacer, clock),
             store if store is not None else MemoryStore(),

@@ -34,7 +34,7 @@ class Turn:
         verdict: why.
     """
 
-    __slots__ = ("_entered", "_headers", "_observed", "_pacer", "_permit", "_status", "url", "verdict")
+    __slots__ = ("_entered", "_pacer", "_permit", "url", "verdict")
 
     def __init__(self, verdict: Verdict, pacer: LocalPacer, permit: Permit | None) -> None:
         self.url = verdict.url
@@ -42,27 +42,27 @@ class Turn:
         self._pacer = pacer
         self._permit = permit
         self._entered = False
-        self._observed = False
-        self._status: int | None = None
-        self._headers: Mapping[str, str] = {}
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Say what the server answered, as soon as it is known: it sets the pace of this host.
+        """Say what the server answered, as soon as its headers are known: they set the pace of this host.
+
+        A 429 or 503 closes the host from now on, whoever else has a turn there. How long the answer took is counted
+        up to here, so that a long body does not make a slow server. Once the turn has ended, it has no effect.
 
         Args:
             status: the HTTP status.
             headers: of the answer, names in whatever case.
         """
-        self._observed = True
-        self._status = status
-        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        if self._permit is not None:
+            lower = {name.lower(): value for name, value in (headers or {}).items()}
+            self._pacer.observe(self._permit, status, lower)
 
     def end(self) -> None:
         """End the turn: the pause to the next one counts from now. Doing so again has no effect."""
         self._entered = True
         permit, self._permit = self._permit, None
         if permit is not None:
-            self._pacer.finish(permit, self._status, self._headers)
+            self._pacer.finish(permit)
 
     def give_back(self) -> None:
         """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""

@@ -18,6 +18,7 @@ from politesse.errors import ConfigurationError, Disallowed, InvalidURL
 from politesse.events import Event
 from politesse.origin import Origin, split
 from politesse.pacing.pace import longest_stated_s
+from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.sieve import sift
@@ -47,6 +48,9 @@ _WHOLE_SITE: Final = {
     AccessResult.UNREACHABLE: WITHOUT_RULE[Reason.UNREACHABLE],
     AccessResult.TOO_MANY_REQUESTS: WITHOUT_RULE[Reason.TOO_MANY_REQUESTS],
 }
+
+_NOTHING_SAID: Final = RobotsTxt.parse(b"").rules_for("*")
+"""The rules of a site without a robots.txt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +286,7 @@ class AgentView:
         Raises ClosedError.
         """
         entry = self._entries.get(str(origin))
-        rules = None if entry is None else entry.rules.get(self._agent)
+        rules = None if entry is None else entry.rules.get(self._agent)  # a look is no time to forget a pace
         self._shared.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
 
     @property
@@ -291,12 +295,14 @@ class AgentView:
         return self._shared.clock
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:
-        """Return the rules of ``origin`` that set its pace, None where nothing is known; raises Disallowed.
+        """Return the rules of ``origin`` that set its pace, None where it is not known; raises Disallowed.
 
         Tells, as an event, of a pace that is slower than ``max_crawl_delay_s``; Disallowed if such sites are skipped.
         """
         entry = self._entries.get(str(origin))
-        rules = None if entry is None else entry.rules.get(self._agent)
+        rules = None
+        if entry is not None and entry.answers(self._agent):
+            rules = entry.rules.get(self._agent, _NOTHING_SAID)
         pacing = self._shared.pacing
         if rules is None or (delay_s := longest_stated_s([rules])) <= pacing.max_crawl_delay_s:
             return rules

@@ -574,3 +574,113 @@ async def test_one_cancelled_and_told_at_once_leaves_quietly(desk: Desk) -> None
     with suppress(asyncio.CancelledError):
         await waiting
     assert desk.pacer.waiting == 0
+
+
+# While a request is under way
+
+
+async def test_a_refusal_holds_back_the_others_before_its_request_has_ended(wide: Desk) -> None:
+    refused = wide.take()
+    waiting = wide.ask("second")
+    await wide.pass_time(0.5)
+    wide.pacer.observe(refused, 429, {"retry-after": "20"})
+    await wide.pass_time(19.9)
+    assert not waiting.done()
+    await wide.pass_time(0.2)
+    assert (await waiting).started_mono == pytest.approx(20.5, abs=0.02)
+
+
+async def test_a_host_is_as_slow_as_its_headers_not_as_its_body(desk: Desk) -> None:
+    permit = desk.take()
+    await desk.pass_time(2.0)
+    desk.pacer.observe(permit, 200)
+    await desk.pass_time(50.0)
+    desk.pacer.finish(permit)
+    assert desk.refused() == (2.0, Bound.ADAPTIVE)
+
+
+async def test_one_answer_observed_twice_is_one_refusal(desk: Desk) -> None:
+    permit = desk.take()
+    desk.pacer.observe(permit, 429)
+    desk.pacer.observe(permit, 429)
+    desk.pacer.finish(permit, 429)
+    assert desk.pacer.closed_until(HOST) == MIDNIGHT + 60.0
+
+
+async def test_what_is_observed_after_the_end_has_no_effect(desk: Desk) -> None:
+    permit = desk.take()
+    desk.pacer.finish(permit, 200)
+    desk.pacer.observe(permit, 429)
+    assert desk.refused() == (1.0, Bound.FLOOR)
+
+
+async def test_an_origin_that_asks_for_nothing_any_more_holds_nobody_back(desk: Desk) -> None:
+    desk.pacer.finish(desk.take(rules("Crawl-delay: 20")), 200)
+    waiting = desk.ask("second", rules=rules("Crawl-delay: 20"))
+    await desk.pass_time(2.0)
+    assert not waiting.done()
+    desk.refused()  # nothing is known: nothing changes
+    await desk.pass_time(0.1)
+    assert not waiting.done()
+    desk.refused(rules())
+    await desk.pass_time(0.1)
+    assert waiting.done()
+
+
+# Being called
+
+
+async def test_a_watcher_is_called_when_the_host_is_ready(desk: Desk) -> None:
+    desk.pacer.finish(desk.take(), 200)
+    called: list[float] = []
+    desk.pacer.when_ready(HOST, ORIGIN, None, lambda: called.append(desk.clock.monotonic()))
+    await desk.pass_time(0.9)
+    assert not called
+    await desk.pass_time(10.0)
+    assert called == [pytest.approx(1.0, abs=0.02)]
+
+
+async def test_watchers_are_called_one_after_the_other_while_nobody_takes_the_leave(desk: Desk) -> None:
+    desk.pacer.finish(desk.take(), 200)
+    called: list[int] = []
+    for number in range(3):
+        desk.pacer.when_ready(HOST, ORIGIN, None, lambda number=number: called.append(number))  # type: ignore[misc]
+    await desk.pass_time(1.1)
+    assert called == [0, 1, 2]
+
+
+async def test_a_watcher_that_takes_the_leave_keeps_the_others_from_being_called(desk: Desk) -> None:
+    desk.pacer.finish(desk.take(), 200)
+    called: list[Permit] = []
+    for _ in range(3):
+        desk.pacer.when_ready(HOST, ORIGIN, None, lambda: called.append(desk.take()))
+    await desk.pass_time(5.0)
+    assert len(called) == 1
+    desk.pacer.finish(called[0], 200)
+    await desk.pass_time(4.1)  # four seconds of request are an adaptive delay of as many
+    assert len(called) == 2
+    desk.pacer.finish(called[1])
+    await desk.pass_time(20.0)
+    assert len(called) == 3
+
+
+async def test_whoever_waits_goes_before_watchers(desk: Desk) -> None:
+    permit = desk.take()
+    called: list[bool] = []
+    desk.pacer.when_ready(HOST, ORIGIN, None, lambda: called.append(True))
+    waiting = desk.ask("second")
+    desk.pacer.finish(permit, 200)
+    await desk.pass_time(1.5)
+    assert waiting.done()
+    assert not called
+
+
+async def test_watchers_are_called_at_the_close(desk: Desk) -> None:
+    desk.take()
+    called: list[int] = []
+    for number in range(2):
+        desk.pacer.when_ready(HOST, ORIGIN, None, lambda number=number: called.append(number))  # type: ignore[misc]
+    await desk.pacer.aclose()
+    assert called == [0, 1]
+    with pytest.raises(ClosedError):
+        desk.pacer.when_ready(HOST, ORIGIN, None, lambda: None)

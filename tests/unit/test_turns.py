@@ -12,6 +12,7 @@ from politesse import (
     Disallowed,
     Event,
     Gatekeeper,
+    HeaderOverruled,
     HostPolicy,
     InvalidURL,
     LongDelay,
@@ -287,3 +288,35 @@ async def _turns(gate: Gatekeeper, *urls: str) -> AsyncIterator[str]:
         async with gate.turn(url) as turn:
             pass
         yield turn.url
+
+
+async def test_a_site_whose_robots_txt_is_gone_asks_for_no_pace_any_more(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with gate.turn(f"{SITE}/x"):
+        pass
+    await gate.forget(SITE)
+    fetcher.answers[SITE] = 404
+    before_mono = clock.monotonic()
+    async with gate.turn(f"{SITE}/x"):
+        assert clock.monotonic() - before_mono == pytest.approx(1.0, abs=0.01)
+
+
+async def test_a_refusal_holds_back_the_others_before_the_turn_ends(fetcher: ScriptedFetcher) -> None:
+    clock = ManualClock(autojump=True)
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_concurrent=2))
+    async with gate, gate.turn(f"{SITE}/x") as turn:
+        turn.observe(429, {"Retry-After": "100"})
+        answer = gate.try_turn(f"{SITE}/y")
+        assert isinstance(answer, NotYet)
+        assert (answer.not_before, answer.bound_by) == (clock.wall() + 100, Bound.RETRY_AFTER)
+
+
+async def test_a_header_that_is_not_obeyed_is_told(gate: Gatekeeper) -> None:
+    events: list[Event] = []
+    gate.subscribe(events.append)
+    async with gate.turn(f"{SITE}/x") as turn:
+        turn.observe(503, {"Retry-After": "soon"})
+    [event] = [event for event in events if isinstance(event, HeaderOverruled)]
+    assert (event.host, event.field, event.value) == ("example.com", "retry-after", "soon")
+    assert event.applied_s == pytest.approx(63, abs=3)  # a minute, and some jitter

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.freshness import retry_after_s
 from politesse.pacing.pace import Pace, slower
-from politesse.pacing.ratelimit import remaining_quota
-from politesse.verdict import Bound
+from politesse.pacing.ratelimit import quota_fields, remaining_quota
+from politesse.verdict import Bound, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from politesse.pacing.pace import PacingOptions
 
-_CLOSING: Final = frozenset({429, 503})
+CLOSING: Final = frozenset({429, 503})
+"""The statuses that close a host."""
+
 _SMOOTHING: Final = 0.5
 _JITTER: Final = 0.1
-_MIN_CLOSED_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer
+_MIN_CLOSED_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer; doubled while nothing but refusals comes
+
+
+@dataclass(frozen=True, slots=True)
+class Overruled:
+    """A header of an answer that is not obeyed as it stands: because it cannot be read, or cannot be meant.
+
+    Attributes:
+        field: its name, in lower case.
+        value: at most 100 characters of it, printable.
+        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
+    """
+
+    field: str
+    value: str
+    applied_s: float | None
 
 
 class Bearing:
@@ -31,6 +49,7 @@ class Bearing:
     __slots__ = (
         "_failed_wall",
         "_failures",
+        "_in_a_row",
         "_latency_s",
         "_quota",
         "_retrieval_s",
@@ -43,6 +62,7 @@ class Bearing:
         self.closed_until_wall = 0.0
         self.closed_by = Bound.BACKOFF
         self._failures = 0
+        self._in_a_row = 0
         self._failed_wall = 0.0
         self._latency_s = 0.0
         self._retrieval_s = 0.0
@@ -57,8 +77,17 @@ class Bearing:
         now_wall: float,
         options: PacingOptions,
         jitter: float,
-    ) -> None:
-        """Take in an answer: ``headers`` with lower-case names, ``status`` None for none; ``jitter`` is 0 to 1."""
+    ) -> tuple[Overruled, ...]:
+        """Take in an answer; return which of its headers are not obeyed as they stand.
+
+        Args:
+            status: of the answer; None for none.
+            headers: of the answer, names in lower case.
+            elapsed_s: how long it took.
+            now_wall: the Unix time.
+            options: the bounds.
+            jitter: 0 to 1.
+        """
         # An error that comes fast is no fast server: only answers that did their work may shorten the delay.
         worked = status is not None and 200 <= status <= 399  # noqa: PLR2004
         if worked or elapsed_s > self._retrieval_s:
@@ -68,12 +97,14 @@ class Bearing:
             self._latency_s = max(self._latency_s, elapsed_s)
         elif worked or elapsed_s > self._latency_s:
             self._latency_s += _SMOOTHING * (elapsed_s - self._latency_s)
-        if status in _CLOSING:
-            self._close(retry_after_s(headers, now_wall), elapsed_s, now_wall, options, jitter)
-        elif self._failures and now_wall >= self.closed_until_wall + self._last_closed_s():
-            self._failures = 0  # quiet for as long as it was closed: forgiven
-        if headers:
-            self._meter(headers, now_wall, options)
+        overruled: tuple[Overruled, ...] = ()
+        if status in CLOSING:
+            overruled = self._close(headers, elapsed_s, now_wall, options, jitter)
+        elif status is not None and self._failures:
+            self._in_a_row = 0
+            if now_wall >= self.closed_until_wall + self._last_closed_s():
+                self._failures = 0  # quiet for as long as it was closed: forgiven
+        return overruled + self._meter(headers, now_wall, options) if headers else overruled
 
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
         """Return ``pace``, or what the host's answers ask for if that is slower."""
@@ -100,30 +131,47 @@ class Bearing:
         return max(forgiven_wall, quota_until_wall)
 
     def _close(
-        self, asked_s: float | None, elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
-    ) -> None:
+        self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
+    ) -> tuple[Overruled, ...]:
         # What was under way already when the host said so the last time is the same refusal, not the next one.
-        if not self._failures or now_wall - elapsed_s >= self._failed_wall:
+        if not self._failures or now_wall - elapsed_s > self._failed_wall:
             self._failures += 1
+            self._in_a_row += 1
         self._failed_wall = now_wall
-        backoff_s = min(options.backoff_min_s * 2.0 ** min(self._failures - 1, 32), options.backoff_max_s)
+        asked_s = retry_after_s(headers, now_wall)
         if asked_s is None:
-            closed_s, bound = backoff_s * (1.0 + _JITTER * jitter), Bound.BACKOFF
+            closed_s = _doubled(options.backoff_min_s, self._failures) * (1.0 + _JITTER * jitter)
+            bound = Bound.BACKOFF
         else:
-            closed_s, bound = max(asked_s, _MIN_CLOSED_S), Bound.RETRY_AFTER
-        self.close(now_wall + min(closed_s, options.backoff_max_s), bound)
+            closed_s = max(asked_s, _doubled(_MIN_CLOSED_S, self._in_a_row))
+            bound = Bound.RETRY_AFTER
+        closed_s = min(closed_s, options.backoff_max_s)
+        self.close(now_wall + closed_s, bound)
+        if asked_s == closed_s or "retry-after" not in headers:
+            return ()
+        return (Overruled("retry-after", printable(headers["retry-after"][:100]), closed_s),)
 
     def _last_closed_s(self) -> float:
         return max(0.0, self.closed_until_wall - self._failed_wall)
 
-    def _meter(self, headers: Mapping[str, str], now_wall: float, options: PacingOptions) -> None:
+    def _meter(self, headers: Mapping[str, str], now_wall: float, options: PacingOptions) -> tuple[Overruled, ...]:
         """Spread what is left of a quota over what is left of its time; wait for the next one if nothing is."""
+        fields = quota_fields(headers)
+        if not fields:
+            return ()  # nearly every answer
         quota = remaining_quota(headers, now_wall)
         if quota is None:
-            return
-        remaining, reset_s = quota
-        reset_s = min(reset_s, options.backoff_max_s)
+            return tuple(Overruled(field, printable(headers[field][:100]), None) for field in fields)
+        remaining, asked_s = quota
+        reset_s = min(asked_s, options.backoff_max_s)
         if remaining <= 0:
             self.close(now_wall + reset_s, Bound.RATE_LIMIT)
         else:
             self._quota = (reset_s / remaining, now_wall + reset_s)
+        if reset_s == asked_s:
+            return ()
+        return tuple(Overruled(field, printable(headers[field][:100]), reset_s) for field in fields)
+
+
+def _doubled(least_s: float, times: int) -> float:
+    return least_s * 2.0 ** min(times - 1, 32)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ClosedError, TooFar
-from politesse.pacing.backoff import Bearing
+from politesse.events import Event, Publisher
+from politesse.pacing.backoff import CLOSING, Bearing
 from politesse.pacing.pace import PacingOptions, rates_hold_until, stated_pace, visit_from
 from politesse.verdict import Bound, NotYet
 
@@ -27,7 +29,25 @@ if TYPE_CHECKING:
     from politesse.robots import RuleSet
 
 _NEVER: Final = float("-inf")
-_MIN_TIMER_S: Final = 0.0005
+_MIN_TIMER_S: Final = 0.001  # one timer sees to all hosts whose time comes within it
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderOverruled(Event):
+    """A Retry-After or RateLimit header is not obeyed as it stands: it cannot be read, or cannot be meant.
+
+    Attributes:
+        host: the pacing key of who sent it.
+        field: its name, in lower case.
+        value: at most 100 characters of it, printable.
+        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
+    """
+
+    host: str
+    field: str
+    value: str
+    applied_s: float | None
 
 
 class Permit:
@@ -39,21 +59,24 @@ class Permit:
         before_mono: the ``last_mono`` of its slot before that.
         marks: those of its slot, its own included.
         waited: whether that was later than it was asked for.
+        slot: whose; None once it is over.
+        answered_s: after how many seconds the answer came; None until it is known.
     """
 
-    __slots__ = ("_slot", "before_mono", "key", "marks", "started_mono", "waited")
+    __slots__ = ("answered_s", "before_mono", "key", "marks", "slot", "started_mono", "waited")
 
     def __init__(self, slot: _Slot, started_mono: float) -> None:
         self.key = slot.key
         self.started_mono = started_mono
         self.waited = False
-        self._slot: _Slot | None = slot
+        self.slot: _Slot | None = slot
         self.before_mono = slot.last_mono
         self.marks = slot.marks
+        self.answered_s: float | None = None
 
     def redeem(self) -> _Slot | None:
         """Return the slot; None from the second time on."""
-        slot, self._slot = self._slot, None
+        slot, self.slot = self.slot, None
         return slot
 
 
@@ -98,7 +121,7 @@ class _Slot:
         timed: whether the time of day may change it.
         armed_mono: the time of its entry in the heap that counts; None for none.
         waiters: in the order in which they came.
-        watchers: whom to call when it is ready and nobody waits.
+        watchers: whom to call, one after the other, when it is ready and nobody waits.
     """
 
     __slots__ = (
@@ -136,7 +159,7 @@ class _Slot:
         self.timed = False
         self.armed_mono: float | None = None
         self.waiters: OrderedDict[_Waiter, None] = OrderedDict()
-        self.watchers: tuple[Callable[[], None], ...] = ()
+        self.watchers: deque[Callable[[], None]] = deque()
 
 
 class LocalPacer:
@@ -146,6 +169,7 @@ class LocalPacer:
         options: see PacingOptions.
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread what a host that was closed gets when it opens.
+        publisher: hears of HeaderOverruled.
     """
 
     def __init__(
@@ -154,10 +178,14 @@ class LocalPacer:
         *,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
+        publisher: Publisher | None = None,
     ) -> None:
         self._options = options or PacingOptions()
         self._clock = clock
+        self._monotonic = clock.monotonic
+        self._wall = clock.wall
         self._jitter = jitter
+        self._publisher = publisher or Publisher()
         self._options_of: dict[str, PacingOptions] = {}
         self._slots: dict[str, _Slot] = {}
         self._heap: list[tuple[float, int, _Slot]] = []
@@ -172,12 +200,12 @@ class LocalPacer:
         Args:
             key: the pacing key, as a host.
             origin: whose page is to be requested.
-            rules: what its robots.txt says, or None where there is none.
+            rules: what its robots.txt says; None where that is not known, which changes nothing.
 
         Raises ClosedError.
         """
         self._check_open(key)
-        now_mono = self._clock.monotonic()
+        now_mono = self._monotonic()
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
             return self._stamp(slot, now_mono)
@@ -190,14 +218,42 @@ class LocalPacer:
         Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; and ClosedError.
         """
         self._check_open(key)
-        now_mono = self._clock.monotonic()
+        now_mono = self._monotonic()
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
             return self._stamp(slot, now_mono)
-        if max_wait_s is not None and slot.ready_mono - now_mono > max_wait_s:
-            self._arm(slot)
-            raise TooFar(key, self._not_yet(slot, now_mono), max_wait_s)
-        return await self._queue(slot, max_wait_s)
+        waiter = _Waiter()
+        alarm = None
+        if max_wait_s is not None:
+            if slot.ready_mono - now_mono > max_wait_s:
+                self._arm(slot)
+                raise TooFar(key, self._not_yet(slot, now_mono), max_wait_s)
+            # The words of the error are those of the moment at which it is raised.
+            alarm = self._clock.call_later(max_wait_s, lambda: waiter.fail(self._too_far(slot, max_wait_s)))
+        waiters = slot.waiters
+        if not waiters:
+            self._arm(slot)  # else it was seen to when the first of them came
+        waiters[waiter] = None
+        started = False
+        try:
+            while True:
+                await waiter.woken
+                now_mono = self._monotonic()
+                if not self._closed and next(iter(waiters)) is waiter and self._is_ready(slot, now_mono):
+                    started = True
+                    permit = self._stamp(slot, now_mono)
+                    permit.waited = True
+                    return permit
+                if waiter.error is not None:
+                    raise waiter.error
+                waiter.wait_again()
+                self._arm(slot)
+        finally:
+            del waiters[waiter]
+            if alarm is not None:
+                alarm.cancel()
+            if not started or slot.options.max_concurrent > 1:
+                self._arm(slot)  # woken or not, whoever is next is seen to
 
     def when_ready(self, key: str, origin: str, rules: RuleSet | None, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a request may start at ``key`` and nobody waits for it; or at the close.
@@ -205,31 +261,43 @@ class LocalPacer:
         It is no place in line: ``try_start``, which see, tells whether there is leave. Raises ClosedError.
         """
         self._check_open(key)
-        slot = self._slot(key, origin, rules, self._clock.monotonic())
-        slot.watchers = (*slot.watchers, callback)
+        slot = self._slot(key, origin, rules, self._monotonic())
+        slot.watchers.append(callback)
         self._arm(slot)
+
+    def observe(self, permit: Permit, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Take in the answer while the request is still under way: who waits is held back at once if it says so.
+
+        Args:
+            permit: what the request was started with; once it is over, this has no effect.
+            status: of the answer.
+            headers: of the answer, names in lower case.
+        """
+        slot = permit.slot
+        if slot is not None:
+            now_mono, now_wall = self._monotonic(), self._wall()
+            self._hear(slot, permit, status, headers or _NO_HEADERS, now_mono, now_wall)
+            self._schedule(slot, now_mono, now_wall)
+            self._arm(slot)
 
     def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
         """End a request: the interval to the next counts from now. Doing so twice has no effect.
 
         Args:
             permit: what it was started with.
-            status: of the answer, None where there was none.
+            status: of the answer; None where there was none, or it was observed before.
             headers: of the answer, names in lower case.
         """
         slot = permit.redeem()
         if slot is None:
             return
-        now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
+        now_mono, now_wall = self._monotonic(), self._wall()
         slot.in_flight -= 1
         if slot.options.max_concurrent == 1:
             slot.last_mono = now_mono
             slot.marks += 1
-        bearing = slot.bearing
-        if bearing is None:
-            bearing = slot.bearing = Bearing()
-        elapsed_s = now_mono - permit.started_mono
-        bearing.observe(status, headers or {}, elapsed_s, now_wall, slot.options, self._jitter())
+        if status is not None or permit.answered_s is None:
+            self._hear(slot, permit, status, headers or _NO_HEADERS, now_mono, now_wall)
         self._schedule(slot, now_mono, now_wall)
         self._arm(slot)
 
@@ -242,7 +310,7 @@ class LocalPacer:
         if slot.marks == permit.marks:  # else another request has come after it
             slot.last_mono = permit.before_mono
             slot.marks -= 1
-        self._schedule(slot, self._clock.monotonic())
+        self._schedule(slot, self._monotonic())
         self._arm(slot)
 
     def close(self, key: str, until_wall: float, bound_by: Bound) -> None:
@@ -251,20 +319,20 @@ class LocalPacer:
         if slot.bearing is None:
             slot.bearing = Bearing()
         slot.bearing.close(until_wall, bound_by)
-        self._schedule(slot, self._clock.monotonic())
+        self._schedule(slot, self._monotonic())
         self._arm(slot)
 
     def closed_until(self, key: str) -> float | None:
         """Return the Unix time until which the host has asked to be left alone; None if it has not."""
         slot = self._slots.get(key)
-        if slot is None or slot.bearing is None or slot.bearing.closed_until_wall <= self._clock.wall():
+        if slot is None or slot.bearing is None or slot.bearing.closed_until_wall <= self._wall():
             return None
         return slot.bearing.closed_until_wall
 
     def spend(self, key: str) -> None:
         """Count a request that waited for no turn, as one for robots.txt: the interval to the next starts now."""
         slot = self._slots.get(key) or self._new(key)
-        now_mono = self._clock.monotonic()
+        now_mono = self._monotonic()
         slot.last_mono = now_mono
         slot.spent = True
         slot.marks += 1
@@ -280,7 +348,7 @@ class LocalPacer:
         if (slot := self._slots.get(key)) is not None:
             slot.options = options or self._options
             slot.stated = None
-            self._schedule(slot, self._clock.monotonic())
+            self._schedule(slot, self._monotonic())
             self._arm(slot)
 
     async def aclose(self) -> None:
@@ -294,9 +362,8 @@ class LocalPacer:
             self._timer = None
         self._heap.clear()
         for slot in self._slots.values():
-            watchers, slot.watchers = slot.watchers, ()
-            for callback in watchers:
-                callback()
+            while slot.watchers:
+                slot.watchers.popleft()()
 
     @property
     def waiting(self) -> int:
@@ -315,41 +382,33 @@ class LocalPacer:
     def __repr__(self) -> str:
         return f"<LocalPacer: {len(self)} busy hosts, {self.waiting} waiting, {self.in_flight} in flight>"
 
-    async def _queue(self, slot: _Slot, max_wait_s: float | None) -> Permit:
-        waiter = _Waiter()
-        slot.waiters[waiter] = None
-        self._arm(slot)
-        alarm = None
-        if max_wait_s is not None:
-            # The words of the error are those of the moment at which it is raised.
-            alarm = self._clock.call_later(max_wait_s, lambda: waiter.fail(self._too_far(slot, max_wait_s)))
-        started = False
-        try:
-            while True:
-                await waiter.woken
-                now_mono = self._clock.monotonic()
-                if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, now_mono):
-                    started = True
-                    permit = self._stamp(slot, now_mono)
-                    permit.waited = True
-                    return permit
-                if waiter.error is not None:
-                    raise waiter.error
-                waiter.wait_again()
-                self._arm(slot)
-        finally:
-            del slot.waiters[waiter]
-            if alarm is not None:
-                alarm.cancel()
-            if not started or slot.options.max_concurrent > 1:
-                self._arm(slot)  # woken or not, whoever is next is seen to
+    def _hear(
+        self,
+        slot: _Slot,
+        permit: Permit,
+        status: int | None,
+        headers: Mapping[str, str],
+        now_mono: float,
+        now_wall: float,
+    ) -> None:
+        """Let the bearing of the host tell of an answer; the first word on it says how long the host took."""
+        bearing = slot.bearing
+        if bearing is None:
+            bearing = slot.bearing = Bearing()
+        elapsed_s = permit.answered_s
+        if elapsed_s is None:
+            elapsed_s = permit.answered_s = now_mono - permit.started_mono
+        jitter = self._jitter() if status in CLOSING else 0.0
+        for overruled in bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter):
+            event = HeaderOverruled(slot.key, overruled.field, overruled.value, overruled.applied_s)
+            self._publisher.publish(event)
 
     def _check_open(self, key: str) -> None:
         if self._closed:
             raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
 
     def _too_far(self, slot: _Slot, max_wait_s: float) -> TooFar:
-        return TooFar(slot.key, self._not_yet(slot, self._clock.monotonic()), max_wait_s)
+        return TooFar(slot.key, self._not_yet(slot, self._monotonic()), max_wait_s)
 
     def _new(self, key: str) -> _Slot:
         slot = self._slots[key] = _Slot(key, self._options_of.get(key, self._options))
@@ -368,6 +427,7 @@ class LocalPacer:
                 for said in slot.said.values()
             )
             self._schedule(slot, now_mono)
+            self._arm(slot)  # it may be sooner than those who wait were told
         return slot
 
     def _is_ready(self, slot: _Slot, now_mono: float) -> bool:
@@ -389,19 +449,20 @@ class LocalPacer:
     def _schedule(self, slot: _Slot, now_mono: float, now_wall: float | None = None) -> None:
         """Work out from when on the next request may start, and what binds that."""
         if now_wall is None:
-            now_wall = self._clock.wall()
-        said = slot.said.values()
+            now_wall = self._wall()
         pace = slot.stated
         if pace is None or slot.timed:
             # Kept, because most requests end with the rules that the one before ended with.
-            pace = slot.stated = stated_pace(said, now_wall, slot.options)
+            pace = slot.stated = stated_pace(slot.said.values(), now_wall, slot.options)
         bearing = slot.bearing
         if bearing is not None:
             pace = bearing.slow(pace, now_wall, slot.options, rate_stated=slot.rate_stated)
         slot.ready_mono, slot.bound_by = slot.last_mono + pace.interval_s, pace.bound_by
         if slot.timed:
             # The pace may be a faster one after that: it is worked out again then.
-            slot.ready_mono = min(slot.ready_mono, now_mono + (rates_hold_until(said, now_wall) - now_wall))
+            slot.ready_mono = min(
+                slot.ready_mono, now_mono + (rates_hold_until(slot.said.values(), now_wall) - now_wall)
+            )
         if bearing is not None and bearing.closed_until_wall > now_wall:
             opens_mono = now_mono + (bearing.closed_until_wall - now_wall)
             if opens_mono > slot.ready_mono:
@@ -409,7 +470,7 @@ class LocalPacer:
         if slot.timed:
             # The window has to be open when the request may start, not now.
             start_wall = now_wall + max(0.0, slot.ready_mono - now_mono)
-            opens_wall = visit_from(said, start_wall)
+            opens_wall = visit_from(slot.said.values(), start_wall)
             if opens_wall > start_wall:
                 slot.ready_mono, slot.bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
 
@@ -418,7 +479,7 @@ class LocalPacer:
         bound_by = slot.bound_by
         if wait_s == 0.0:
             bound_by = Bound.IN_FLIGHT if slot.in_flight >= slot.options.max_concurrent else Bound.QUEUE
-        return NotYet(self._clock.wall() + wait_s, bound_by)
+        return NotYet(self._wall() + wait_s, bound_by)
 
     def _arm(self, slot: _Slot) -> None:
         """See to it that the slot is looked at when its time comes; a full one is looked at when a request ends."""
@@ -445,12 +506,12 @@ class LocalPacer:
                 return
             self._timer.cancel()
         self._timer_mono = at_mono
-        delay_s = max(at_mono - self._clock.monotonic(), _MIN_TIMER_S)
+        delay_s = max(at_mono - self._monotonic(), _MIN_TIMER_S)
         self._timer = self._clock.call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_mono = self._clock.monotonic()
+        now_mono = self._monotonic()
         heap = self._heap
         while heap and heap[0][0] <= now_mono:
             at_mono, _, slot = heapq.heappop(heap)
@@ -467,12 +528,11 @@ class LocalPacer:
         elif slot.waiters:
             next(iter(slot.waiters)).wake()
         elif slot.watchers:
-            watchers, slot.watchers = slot.watchers, ()
-            for callback in watchers:
-                callback()
-            self._arm(slot)  # it is forgotten at the next look, unless a request has started
+            # One at a time: if that one takes the leave, the others would be called in vain.
+            slot.watchers.popleft()()
+            self._arm(slot)  # it is forgotten at the last look, unless a request has started
         elif slot.in_flight == 0:
-            remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._clock.wall()
+            remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._wall()
             if slot.spent and not slot.said:
                 # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
                 # than the floor still has to wait out the Crawl-delay from then.

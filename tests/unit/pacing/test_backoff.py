@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse.pacing.backoff import Bearing
+from politesse.pacing.backoff import Bearing, Overruled
 from politesse.pacing.pace import Pace, PacingOptions
 from politesse.verdict import Bound
 
@@ -252,3 +252,66 @@ def test_the_later_of_retry_after_and_quota_binds() -> None:
     bearing = Bearing()
     observe(bearing, 429, retry_after="5", ratelimit='"default";r=0;t=60')
     assert (bearing.closed_until_wall, bearing.closed_by) == (NOW + 60, Bound.RATE_LIMIT)
+
+
+def overruled(status: int, **headers: str) -> list[Overruled]:
+    """What of an answer is not obeyed as it stands."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return list(Bearing().observe(status, named, 0.1, NOW, OPTIONS, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "applied_s"),
+    [
+        ("-1", 60.0),
+        ("soon", 60.0),
+        ("", 60.0),
+        ("0", 1.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 1.0),
+        ("99999999999", DAY_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S),
+    ],
+)
+def test_a_retry_after_that_is_ignored_or_capped_is_told(value: str, applied_s: float) -> None:
+    assert overruled(429, retry_after=value) == [Overruled("retry-after", value, applied_s)]
+
+
+@pytest.mark.parametrize("value", ["1", "120", "86400", formatdate(NOW + 300, usegmt=True)])
+def test_a_retry_after_that_is_obeyed_is_not(value: str) -> None:
+    assert overruled(503, retry_after=value) == []
+    assert overruled(429) == []
+    assert overruled(200, retry_after="soon") == []  # it closes nothing there
+
+
+def test_what_is_told_of_a_header_is_short_and_printable() -> None:
+    [told] = overruled(429, retry_after="\x1b[2J" + "x" * 100_000)
+    assert told.value == "\\x1b[2J" + "x" * 96
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"ratelimit": "garbage"}, [Overruled("ratelimit", "garbage", None)]),
+        ({"ratelimit": '"a";r=5;t=-1'}, [Overruled("ratelimit", '"a";r=5;t=-1', None)]),
+        ({"ratelimit": '"a";r=5;t=86401'}, [Overruled("ratelimit", '"a";r=5;t=86401', DAY_S)]),
+        ({"ratelimit": '"a";r=0;t=99999999999'}, [Overruled("ratelimit", '"a";r=0;t=99999999999', DAY_S)]),
+        ({"ratelimit_policy": "soon"}, [Overruled("ratelimit-policy", "soon", None)]),
+        ({"x_ratelimit_remaining": "many"}, [Overruled("x-ratelimit-remaining", "many", None)]),
+        ({"ratelimit": '"a";r=5;t=30'}, []),
+        ({"server": "garbage"}, []),
+    ],
+)
+def test_a_quota_that_is_ignored_or_capped_is_told(headers: dict[str, str], told: list[Overruled]) -> None:
+    assert overruled(200, **headers) == told
+
+
+def test_refusals_without_end_double_even_what_the_server_asks_for() -> None:
+    bearing, now, closed_s = Bearing(), NOW, []
+    for _ in range(4):
+        observe(bearing, 429, now=now, retry_after="0")
+        closed_s.append(bearing.closed_until_wall - now)
+        now = bearing.closed_until_wall
+    assert closed_s == [1.0, 2.0, 4.0, 8.0]
+    observe(bearing, 200, now=now)  # it does answer again: what it asks for is enough again
+    observe(bearing, 429, now=now + 1, retry_after="2")
+    assert bearing.closed_until_wall == now + 3

@@ -25,6 +25,16 @@ NOW = 1_800_000_000.0
         ({"x-ratelimit-remaining": " 7 ", "x-ratelimit-reset": "60"}, (7, 60)),
         ({"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1800000060"}, (7, 60)),  # a Unix time
         ({"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1700000000"}, (7, 0)),
+        # What a policy grants, where nothing is said of what is left of it.
+        ({"ratelimit-policy": '"default";q=100;w=60'}, (100, 60)),
+        ({"ratelimit-policy": '"default";q=100;w=60;qu="requests"'}, (100, 60)),
+        ({"ratelimit-policy": '"burst";q=10;w=1, "daily";q=100;w=600'}, (100, 600)),
+        ({"ratelimit-policy": "10;w=1, 50;w=60"}, (50, 60)),
+        ({"ratelimit": '"a";r=50;t=30', "ratelimit-policy": '"a";q=1;w=60'}, (50, 30)),
+        ({"ratelimit": '"a";r=50;t=30', "ratelimit-policy": '"a";q=1;w=60, "b";q=1;w=7'}, (1, 7)),
+        ({"ratelimit": '"a";r=50', "ratelimit-policy": '"a";q=100;w=60'}, (50, 60)),  # within the window
+        ({"ratelimit": "limit=10, remaining=5, reset=3", "ratelimit-policy": "10;w=1, 50;w=60"}, (50, 60)),
+        ({"ratelimit": '"default";r=5;t=1800000060'}, (5, 1_800_000_060)),  # that one is never a Unix time
         (
             {
                 "ratelimit-remaining": "9",
@@ -58,7 +68,12 @@ def test_what_is_left_is_read_in_every_form(headers: dict[str, str], expected: t
         {"ratelimit": "\0" * 2000},
         {"ratelimit": "x" * 2000 + ";r=0;t=60"},
         {"ratelimit": "remaining=५, reset=६"},
-        {"ratelimit-policy": '"default";q=100;w=60'},
+        {"ratelimit-policy": '"default";q=100'},
+        {"ratelimit-policy": '"default";w=60'},
+        {"ratelimit-policy": '"default";q=100;w=60;qu="content-bytes"'},
+        {"ratelimit-policy": '"default";q=many;w=60'},
+        {"ratelimit-policy": "100"},
+        {"ratelimit": '"default";r=5', "ratelimit-policy": '"other";q=soon;w=60'},
         {"ratelimit-remaining": "5"},
         {"ratelimit-reset": "5"},
         {"ratelimit-remaining": "soon", "ratelimit-reset": "5"},
