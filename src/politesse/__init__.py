@@ -31,7 +31,8 @@ from politesse.gatekeeper import Gatekeeper, Statistics
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
 from politesse.pacing.local import HeaderOverruled
-from politesse.pacing.pace import PacingOptions
+from politesse.pacing.pace import Limit, PacingOptions
+from politesse.pacing.scopes import AddressNotFound
 from politesse.policy import HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RobotsTxt
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessResult",
+    "AddressNotFound",
     "AgentView",
     "AiohttpFetcher",
     "Bound",
@@ -60,6 +62,7 @@ __all__ = [
     "HeaderOverruled",
     "HostPolicy",
     "InvalidURL",
+    "Limit",
     "LongDelay",
     "Match",
     "MemoryStore",

@@ -9,6 +9,7 @@ import aiohttp
 
 from politesse.access.cache import RobotsCache
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
+from politesse.access.guard import SystemResolver
 from politesse.access.options import CacheOptions
 from politesse.clock import SystemClock
 from politesse.errors import ConfigurationError, InvalidURL
@@ -17,6 +18,7 @@ from politesse.identity import Identity
 from politesse.origin import Origin, split
 from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
+from politesse.pacing.scoped import ScopedPacer
 from politesse.policy import HostPolicy
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse.clock import Clock
-    from politesse.ports import Fetcher, Store
+    from politesse.pacing.scoped import Pacer
+    from politesse.ports import Fetcher, Resolver, Store
     from politesse.verdict import Reason
 
 Item = TypeVar("Item")
@@ -80,6 +83,8 @@ class Gatekeeper(AgentView):
         store: where records are kept; a MemoryStore unless given. Closed with the gatekeeper.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: asks for robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
+        resolver: finds the addresses of hosts, for the fetcher (not with ``session``, which has its own) and for
+            pacing by address; that of the system unless given.
         clock: the clocks.
         mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events tell what
             would have been denied.
@@ -102,6 +107,7 @@ class Gatekeeper(AgentView):
         store: Store | None = None,
         session: aiohttp.ClientSession | None = None,
         fetcher: Fetcher | None = None,
+        resolver: Resolver | None = None,
         clock: Clock | None = None,
         mode: Literal["enforce", "report"] = "enforce",
     ) -> None:
@@ -111,14 +117,20 @@ class Gatekeeper(AgentView):
         _check_types({"dialect": (dialect, Dialect), "cache": (cache, CacheOptions), "fetch": (fetch, FetchOptions)})
         _check_types({"pacing": (pacing, PacingOptions), "session": (session, aiohttp.ClientSession)})
         _check_methods({"store": (store, "get put delete aclose"), "fetcher": (fetcher, "fetch aclose")})
+        _check_methods({"resolver": (resolver, "resolve")})
         if fetcher is not None and (fetch is not None or session is not None):
             raise ConfigurationError("fetcher= replaces the fetcher that fetch= and session= are options of")
         clock = clock or SystemClock()
         publisher = Publisher()
         pacing = pacing or PacingOptions()
-        pacer = LocalPacer(pacing, clock=clock, publisher=publisher)
+        pacer: Pacer = LocalPacer(pacing, clock=clock, publisher=publisher)
+        if pacing.is_scoped:
+            resolver = resolver or SystemResolver()
+            pacer = ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
         robots_cache = RobotsCache(
-            PacedFetcher(fetcher or AiohttpFetcher(user_agent, fetch, session=session), pacer, clock),
+            PacedFetcher(
+                fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver), pacer, clock
+            ),
             store if store is not None else MemoryStore(),
             dialect=dialect,
             options=cache or CacheOptions(),
@@ -154,18 +166,19 @@ class Gatekeeper(AgentView):
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
         """Settle ``host``, all its schemes and ports, by a policy from now on; None for robots.txt again.
 
-        Raises InvalidURL if ``host`` is no host.
+        Raises InvalidURL if ``host`` is no host, and ConfigurationError for a pace of its own where hosts are not what
+        is paced.
         """
         _check_types({"host": (host, str), "policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
         shared = self._shared
+        shared.pacer.set_options(origin.pacing_host, None if policy is None else policy.pacing(shared.pacing))
         if policy is None:
             shared.policies.pop(origin.pacing_host, None)
         else:
             shared.policies[origin.pacing_host] = policy
-        shared.pacer.set_options(origin.pacing_host, None if policy is None else policy.pacing(shared.pacing))
 
     async def forget(self, origin: Origin | str) -> None:
         """Drop what is known about an origin, given as such or as an URL of it: the next question asks again."""

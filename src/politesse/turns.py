@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Protocol, Self
 
-from politesse.errors import Disallowed
+from politesse.errors import Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault
 from politesse.verdict import Bound, NotYet
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse.clock import Clock
-    from politesse.pacing.local import LocalPacer, Permit
+    from politesse.pacing.local import Permit
+    from politesse.pacing.scoped import Pacer
     from politesse.ports import Fetcher, FetchRequest, FetchResult
     from politesse.robots import RuleSet
     from politesse.verdict import Verdict
@@ -36,7 +37,7 @@ class Turn:
 
     __slots__ = ("_entered", "_pacer", "_permit", "url", "verdict")
 
-    def __init__(self, verdict: Verdict, pacer: LocalPacer, permit: Permit | None) -> None:
+    def __init__(self, verdict: Verdict, pacer: Pacer, permit: Permit | None) -> None:
         self.url = verdict.url
         self.verdict = verdict
         self._pacer = pacer
@@ -117,7 +118,7 @@ class Gate(Protocol):
         """Have robots.txt asked for, without waiting."""
 
 
-async def take(gate: Gate, pacer: LocalPacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
+async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
     """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
     origin = Origin.of(url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
@@ -142,7 +143,7 @@ async def take(gate: Gate, pacer: LocalPacer, clock: Clock, url: str, max_wait_s
         pacer.give_back(permit)
 
 
-def take_now(gate: Gate, pacer: LocalPacer, clock: Clock, url: str) -> Turn | NotYet:
+def take_now(gate: Gate, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
     """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
     origin = Origin.of(url)
     verdict = gate.peek(url)
@@ -154,12 +155,19 @@ def take_now(gate: Gate, pacer: LocalPacer, clock: Clock, url: str) -> Turn | No
     return permit if isinstance(permit, NotYet) else Turn(verdict, pacer, permit)
 
 
-def _heed(pacer: LocalPacer, origin: Origin, verdict: Verdict) -> None:
+def _heed(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:
     if not verdict.allowed:
         raise Disallowed(verdict)
     if verdict.not_before is not None and verdict.match.allowed:  # else this gate only reports
         # robots.txt was answered with 429 while an older copy still serves: that was said of the host.
         pacer.close(origin.pacing_host, verdict.not_before, Bound.RETRY_AFTER)
+
+
+def _pacing_host(url: str) -> str | None:
+    try:
+        return Origin.of(url).pacing_host
+    except InvalidURL:  # a redirect to a place where nothing is asked
+        return None
 
 
 class PacedFetcher:
@@ -173,7 +181,7 @@ class PacedFetcher:
         clock: the wall clock.
     """
 
-    def __init__(self, fetcher: Fetcher, pacer: LocalPacer, clock: Clock) -> None:
+    def __init__(self, fetcher: Fetcher, pacer: Pacer, clock: Clock) -> None:
         self._fetcher = fetcher
         self._pacer = pacer
         self._clock = clock
@@ -181,15 +189,19 @@ class PacedFetcher:
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Ask, unless the host is closed."""
         host = request.origin.pacing_host
-        closed_until_wall = self._pacer.closed_until(host)
+        closed_until_wall = await self._pacer.closed_until(host)
         if closed_until_wall is not None:
             detail = f"{host} has asked to be left alone for now"
             wait_s = closed_until_wall - self._clock.wall()
             return FetchFault(FaultKind.HOST_CLOSED, detail, request.origin.robots_url, retry_after_s=wait_s)
         try:
-            return await self._fetcher.fetch(request)
+            result = await self._fetcher.fetch(request)
         finally:
             self._pacer.spend(host)
+        last = _pacing_host(result.final_url)
+        if last is not None and last != host:
+            self._pacer.spend(last)  # a redirect has led there: that host has answered a request, too
+        return result
 
     async def aclose(self) -> None:
         """Close the fetcher within."""

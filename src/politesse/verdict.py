@@ -294,6 +294,8 @@ class Bound(StrEnum):
     """As many requests as are allowed at once are under way."""
     ROBOTS_TXT = "robots-txt"
     """robots.txt is not known yet: it is being asked for."""
+    ADDRESS = "address"
+    """The host's address is not known yet, and the pace goes by it: it is being looked up."""
     QUEUE = "queue"
     """Others have waited for longer."""
 

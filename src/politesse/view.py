@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.identity import Identity
-    from politesse.pacing.local import LocalPacer
     from politesse.pacing.pace import PacingOptions
+    from politesse.pacing.scoped import Pacer
     from politesse.policy import HostPolicy
     from politesse.robots import RuleSet
     from politesse.turns import Turn
@@ -98,7 +98,7 @@ class Shared:
     def __init__(
         self,
         cache: RobotsCache,
-        pacer: LocalPacer,
+        pacer: Pacer,
         pacing: PacingOptions,
         clock: Clock,
         publisher: Publisher,

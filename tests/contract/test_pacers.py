@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse.errors import ClosedError, TooFar
+from politesse.events import Publisher
 from politesse.pacing.local import LocalPacer, Permit
-from politesse.pacing.pace import PacingOptions
+from politesse.pacing.pace import Limit, PacingOptions
+from politesse.pacing.scoped import Pacer, ScopedPacer
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
-from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, at, rules, settle
+from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, Resolving, at, rules, settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -26,15 +29,22 @@ def _local(options: PacingOptions, clock: ManualClock) -> LocalPacer:
     return LocalPacer(options, clock=clock, jitter=lambda: 0.0)
 
 
-PACERS: dict[str, Callable[[PacingOptions, ManualClock], LocalPacer]] = {
+def _scoped(options: PacingOptions, clock: ManualClock) -> ScopedPacer:
+    """One with a wider scope that never binds."""
+    options = replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
+    return ScopedPacer(options, clock=clock, resolver=Resolving({}), publisher=Publisher(), jitter=lambda: 0.0)
+
+
+PACERS: dict[str, Callable[[PacingOptions, ManualClock], Pacer]] = {
     "local": _local,
+    "scoped": _scoped,
 }
 
 
 class Desk:
     """A pacer, its clock, and who was granted what in which order."""
 
-    def __init__(self, make: Callable[[PacingOptions, ManualClock], LocalPacer], options: PacingOptions) -> None:
+    def __init__(self, make: Callable[[PacingOptions, ManualClock], Pacer], options: PacingOptions) -> None:
         self.clock = ManualClock(MIDNIGHT)
         self.pacer = make(options, self.clock)
         self.granted: list[tuple[str, float]] = []
@@ -299,15 +309,15 @@ async def test_no_retry_after_leaves_a_host_open_or_closed_for_good(desk: Desk, 
 
 
 async def test_closed_until_tells_the_closing_and_only_that(desk: Desk) -> None:
-    assert desk.pacer.closed_until(HOST) is None
+    assert await desk.pacer.closed_until(HOST) is None
     desk.pacer.finish(desk.take(rules("Crawl-delay: 100")), 200)
-    assert desk.pacer.closed_until(HOST) is None
+    assert await desk.pacer.closed_until(HOST) is None
     desk.pacer.close(HOST, MIDNIGHT + 30.0, Bound.BACKOFF)
-    assert desk.pacer.closed_until(HOST) == MIDNIGHT + 30.0
+    assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 30.0
     desk.pacer.close(HOST, MIDNIGHT + 20.0, Bound.BACKOFF)
-    assert desk.pacer.closed_until(HOST) == MIDNIGHT + 30.0
+    assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 30.0
     await desk.pass_time(30.001)
-    assert desk.pacer.closed_until(HOST) is None
+    assert await desk.pacer.closed_until(HOST) is None
 
 
 async def test_what_was_spent_without_a_turn_counts(desk: Desk) -> None:
@@ -604,7 +614,7 @@ async def test_one_answer_observed_twice_is_one_refusal(desk: Desk) -> None:
     desk.pacer.observe(permit, 429)
     desk.pacer.observe(permit, 429)
     desk.pacer.finish(permit, 429)
-    assert desk.pacer.closed_until(HOST) == MIDNIGHT + 60.0
+    assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 60.0
 
 
 async def test_what_is_observed_after_the_end_has_no_effect(desk: Desk) -> None:

@@ -22,7 +22,7 @@ from politesse import (
     TooFar,
     Turn,
 )
-from politesse.ports import FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 
 if TYPE_CHECKING:
@@ -320,3 +320,17 @@ async def test_a_header_that_is_not_obeyed_is_told(gate: Gatekeeper) -> None:
     [event] = [event for event in events if isinstance(event, HeaderOverruled)]
     assert (event.host, event.field, event.value) == ("example.com", "retry-after", "soon")
     assert event.applied_s == pytest.approx(63, abs=3)  # a minute, and some jitter
+
+
+async def test_a_host_that_a_robots_txt_redirects_to_has_answered_a_request_too(clock: ManualClock) -> None:
+    led = FetchResponse(200, "https://other.example/robots.txt", body=b"")
+    astray = FetchFault(FaultKind.REDIRECT_TARGET, "leads to ftp", "ftp://other.example/robots.txt")
+    fetcher = ScriptedFetcher({SITE: led, "https://astray.example": astray})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check("https://other.example/x")
+        await clock.sleep(400)
+        await gate.check(f"{SITE}/x")
+        answer = gate.try_turn("https://other.example/x")
+        assert isinstance(answer, NotYet)
+        assert (answer.not_before, answer.bound_by) == (clock.wall() + 1, Bound.FLOOR)
+        assert not await gate.check("https://astray.example/x")

@@ -61,9 +61,10 @@ class Permit:
         waited: whether that was later than it was asked for.
         slot: whose; None once it is over.
         answered_s: after how many seconds the answer came; None until it is known.
+        beside: those that were taken along with it, in wider scopes.
     """
 
-    __slots__ = ("answered_s", "before_mono", "key", "marks", "slot", "started_mono", "waited")
+    __slots__ = ("answered_s", "before_mono", "beside", "key", "marks", "slot", "started_mono", "waited")
 
     def __init__(self, slot: _Slot, started_mono: float) -> None:
         self.key = slot.key
@@ -73,6 +74,7 @@ class Permit:
         self.before_mono = slot.last_mono
         self.marks = slot.marks
         self.answered_s: float | None = None
+        self.beside: tuple[Permit, ...] = ()
 
     def redeem(self) -> _Slot | None:
         """Return the slot; None from the second time on."""
@@ -212,8 +214,16 @@ class LocalPacer:
         self._arm(slot)
         return self._not_yet(slot, now_mono)
 
-    async def start(self, key: str, origin: str, rules: RuleSet | None, max_wait_s: float | None = None) -> Permit:
-        """Wait in line for leave to start a request; see ``try_start``.
+    async def start(  # noqa: C901 - in one piece: a frame more would cost every task that is resumed
+        self,
+        key: str,
+        origin: str,
+        rules: RuleSet | None,
+        max_wait_s: float | None = None,
+        *,
+        again: bool = False,
+    ) -> Permit:
+        """Wait in line for leave to start a request; see ``try_start``. With ``again`` at the head of the line.
 
         Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; and ClosedError.
         """
@@ -234,6 +244,8 @@ class LocalPacer:
         if not waiters:
             self._arm(slot)  # else it was seen to when the first of them came
         waiters[waiter] = None
+        if again:
+            waiters.move_to_end(waiter, last=False)
         started = False
         try:
             while True:
@@ -301,6 +313,23 @@ class LocalPacer:
         self._schedule(slot, now_mono, now_wall)
         self._arm(slot)
 
+    def renew(self, permit: Permit) -> bool:
+        """Stamp a permit anew that could not be used at once; False if it would not be given now: give it back."""
+        slot = permit.slot
+        if slot is None or self._closed:
+            return False
+        now_mono = self._monotonic()
+        if slot.marks == permit.marks:  # else another request has come after it, and counts
+            slot.last_mono = permit.before_mono
+        self._schedule(slot, now_mono)
+        if now_mono < slot.ready_mono:
+            return False
+        slot.marks += 1
+        permit.marks, permit.before_mono = slot.marks, slot.last_mono
+        permit.started_mono = slot.last_mono = now_mono
+        self._schedule(slot, now_mono)
+        return True
+
     def give_back(self, permit: Permit) -> None:
         """End a permit with which nothing was requested: it has cost the host nothing. Twice has no effect."""
         slot = permit.redeem()
@@ -322,7 +351,14 @@ class LocalPacer:
         self._schedule(slot, self._monotonic())
         self._arm(slot)
 
-    def closed_until(self, key: str) -> float | None:
+    def is_ready(self, key: str) -> bool:
+        """Whether a request may start at ``key`` now; also when the pacer is closed."""
+        slot = self._slots.get(key)
+        if slot is None or self._closed:
+            return True
+        return not slot.waiters and self._is_ready(slot, self._monotonic())
+
+    async def closed_until(self, key: str) -> float | None:
         """Return the Unix time until which the host has asked to be left alone; None if it has not."""
         slot = self._slots.get(key)
         if slot is None or slot.bearing is None or slot.bearing.closed_until_wall <= self._wall():

@@ -9,7 +9,7 @@ from politesse.errors import ConfigurationError
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from politesse.robots import RuleSet, TimeWindow
 
@@ -18,10 +18,32 @@ _MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What several hosts that share something bear together.
+
+    Attributes:
+        min_delay_s: the least time between two requests to any of them, in seconds; 0 to a day. It counts from the end
+            of a request, and from its start where several may be under way.
+        max_concurrent: how many requests may be under way to all of them at once; 1 to 10,000.
+    """
+
+    min_delay_s: float = 1.0
+    max_concurrent: int = 1
+
+    def __post_init__(self) -> None:
+        _check_ranges(self, {"min_delay_s": (0.0, _DAY_S), "max_concurrent": (1, 10_000)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PacingOptions:
     """How slow is polite.
 
     Attributes:
+        key: what is paced as one, and bound by what any site of it says: a ``"host"``; all hosts at one ``"address"``;
+            or all of one registered ``"domain"``, as example.co.uk (needs the extra ``psl``).
+        address: besides, what all hosts at one address bear together; None for no limit. A host with several
+            addresses counts for the lowest.
+        domain: besides, what all hosts of one registered domain bear together; None for no limit.
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
         max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
             start. Positive.
@@ -34,6 +56,9 @@ class PacingOptions:
         backoff_max_s: how long at the most, whatever Retry-After says.
     """
 
+    key: Literal["host", "address", "domain"] = "host"
+    address: Limit | None = None
+    domain: Limit | None = None
     min_delay_s: float = 1.0
     max_concurrent: int = 1
     max_crawl_delay_s: float = 300.0
@@ -55,11 +80,22 @@ class PacingOptions:
             "backoff_min_s": (0.001, self.backoff_max_s),
             "backoff_max_s": (0.001, _DAY_S),
         }
-        for name, (least, most) in ranges.items():
-            if not least <= getattr(self, name) <= most:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give {least:g} to {most:g}")
+        _check_ranges(self, ranges)
+        if self.key not in {"host", "address", "domain"}:
+            raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
+        for name in ("address", "domain"):
+            limit = getattr(self, name)
+            if limit is not None and not isinstance(limit, Limit):
+                raise ConfigurationError(f"{name}={limit!r:.100}: give a Limit")
+            if limit is not None and name == self.key:
+                raise ConfigurationError(f"key={name!r} and {name}={limit!r}: the key has min_delay_s already")
         if self.on_long_crawl_delay not in {"obey", "cap", "skip"}:
             raise ConfigurationError(f"on_long_crawl_delay={self.on_long_crawl_delay!r}: give 'obey', 'cap' or 'skip'")
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether anything but the host alone is paced."""
+        return self.key != "host" or self.address is not None or self.domain is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +176,10 @@ def _opens(windows: tuple[TimeWindow, ...], wall: float) -> float:
 
 def _bounded(interval_s: float, options: PacingOptions) -> float:
     return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s
+
+
+def _check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    for name, (least, most) in ranges.items():
+        value = getattr(options, name)
+        if not least <= value <= most:
+            raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")

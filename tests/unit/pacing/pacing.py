@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from politesse.robots import RobotsTxt
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from politesse.robots import RuleSet
 
 MIDNIGHT: Final = 1_799_971_200.0
@@ -25,6 +27,24 @@ def rules(*lines: str) -> RuleSet:
 def at(hhmm: str, second: float = 0.0) -> float:
     """Return the Unix time of a time of day; ``24`` and more hours are the day after."""
     return MIDNIGHT + int(hhmm[:2]) * 3600 + int(hhmm[2:]) * 60 + second
+
+
+class Resolving:
+    """Finds the addresses that it was given, once ``gate`` is set; an exception among them is raised."""
+
+    def __init__(self, addresses: Mapping[str, Sequence[str] | Exception]) -> None:
+        self.addresses = dict(addresses)
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+        self.asked.append(host)
+        await self.gate.wait()
+        found = self.addresses.get(host, OSError("no such host"))
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 async def settle() -> None:

@@ -1,0 +1,410 @@
+"""A request waits for its host and for whatever shares an address or a domain with it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import Gatekeeper, HostPolicy, PoliteQueue
+from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse.events import Publisher
+from politesse.pacing.local import Permit
+from politesse.pacing.pace import Limit, PacingOptions
+from politesse.pacing.scoped import ScopedPacer
+from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import Bound, NotYet
+from tests.unit.pacing.pacing import MIDNIGHT, Resolving, rules, settle
+
+if TYPE_CHECKING:
+    from politesse.robots import RuleSet
+
+SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+class Desk:
+    def __init__(self, options: PacingOptions, addresses: Resolving | None = None) -> None:
+        self.clock = ManualClock(MIDNIGHT)
+        self.resolver = addresses or Resolving(SHARED)
+        self.pacer = ScopedPacer(
+            options, clock=self.clock, resolver=self.resolver, publisher=Publisher(), jitter=lambda: 0.0
+        )
+
+    async def know(self, *hosts: str) -> None:
+        """Have their addresses looked up."""
+        for host in hosts:
+            self.pacer.try_start(host, host, None)
+            await settle()
+
+    def now(self, host: str, said: RuleSet | None = None) -> Permit | NotYet:
+        return self.pacer.try_start(host, f"https://{host}", said)
+
+    def take(self, host: str, said: RuleSet | None = None) -> Permit:
+        permit = self.now(host, said)
+        assert isinstance(permit, Permit), permit
+        return permit
+
+    def refused(self, host: str) -> tuple[float, Bound]:
+        answer = self.now(host)
+        assert isinstance(answer, NotYet)
+        return round(answer.not_before - self.clock.wall(), 3), answer.bound_by
+
+    def ask(self, host: str, max_wait_s: float | None = None) -> asyncio.Task[Permit]:
+        return asyncio.get_running_loop().create_task(
+            self.pacer.start(host, f"https://{host}", None, max_wait_s), name=host
+        )
+
+    async def pass_time(self, seconds: float) -> None:
+        end = self.clock.monotonic() + seconds
+        await settle()
+        while (left := end - self.clock.monotonic()) > 1e-9:
+            self.clock.advance(min(left, 0.01))
+            await settle()
+
+
+def by_address(min_delay_s: float = 2.0, max_concurrent: int = 1) -> PacingOptions:
+    limit = Limit(min_delay_s=min_delay_s, max_concurrent=max_concurrent)
+    return PacingOptions(min_delay_s=1.0, adaptive_factor=0.0, address=limit)
+
+
+async def test_hosts_at_one_address_wait_for_each_other_and_for_nobody_else() -> None:
+    desk = Desk(by_address())
+    await desk.know("a.example", "b.example", "c.example")
+    first = desk.take("a.example")
+    await desk.pass_time(10.0)
+    assert desk.refused("b.example") == (0.0, Bound.IN_FLIGHT)
+    other = desk.take("c.example")
+    desk.pacer.finish(first, 200)
+    assert desk.refused("b.example") == (2.0, Bound.FLOOR)
+    waiting = desk.ask("b.example")
+    await desk.pass_time(1.99)
+    assert not waiting.done()
+    await desk.pass_time(0.02)
+    assert (await waiting).started_mono == pytest.approx(12.0, abs=0.01)
+    desk.pacer.finish(other)
+    assert desk.refused("c.example") == (2.0, Bound.FLOOR)
+
+
+async def test_a_slow_host_does_not_slow_its_neighbours() -> None:
+    desk = Desk(by_address())
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("a.example", rules("Crawl-delay: 100")), 429)
+    slow = desk.ask("a.example")
+    await desk.pass_time(2.0)
+    neighbour = desk.take("b.example")
+    desk.pacer.finish(neighbour, 200)
+    await desk.pass_time(97.0)
+    assert not slow.done()
+    await desk.pass_time(1.1)
+    assert slow.done()
+
+
+async def test_a_domain_is_a_scope_too() -> None:
+    desk = Desk(PacingOptions(adaptive_factor=0.0, domain=Limit(min_delay_s=3.0)))
+    desk.pacer.finish(desk.take("a.site.co.uk"), 200)
+    assert desk.refused("b.site.co.uk") == (3.0, Bound.FLOOR)
+    desk.take("a.another.co.uk")
+
+
+async def test_all_scopes_at_once() -> None:
+    options = PacingOptions(
+        adaptive_factor=0.0, domain=Limit(min_delay_s=3.0), address=Limit(min_delay_s=5.0, max_concurrent=2)
+    )
+    desk = Desk(options, Resolving({"a.x.com": ["192.0.2.1"], "b.x.com": ["192.0.2.2"], "c.y.com": ["192.0.2.1"]}))
+    await desk.know("a.x.com", "b.x.com", "c.y.com")
+    desk.pacer.finish(desk.take("a.x.com"), 200)
+    assert desk.refused("a.x.com")[0] == 5.0  # the slowest is told
+    assert desk.refused("b.x.com")[0] == 3.0
+    assert desk.refused("c.y.com")[0] == 5.0
+
+
+async def test_pacing_by_address_lets_any_site_there_bind_all() -> None:
+    desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
+    await desk.know("a.example", "b.example", "c.example")
+    desk.pacer.finish(desk.take("a.example", rules("Crawl-delay: 20")), 200)
+    assert desk.refused("b.example") == (20.0, Bound.CRAWL_DELAY)
+    desk.pacer.close("b.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
+    assert await desk.pacer.closed_until("a.example") == MIDNIGHT + 50
+    assert await desk.pacer.closed_until("c.example") is None
+
+
+async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> None:
+    desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
+    desk.pacer.close("a.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
+    desk.pacer.spend("c.example")
+    await settle()
+    assert await desk.pacer.closed_until("b.example") == MIDNIGHT + 50
+    assert desk.refused("c.example") == (1.0, Bound.FLOOR)
+
+
+async def test_robots_txt_is_counted_in_all_scopes() -> None:
+    desk = Desk(by_address(min_delay_s=7.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.spend("a.example")
+    assert desk.refused("a.example")[0] == 7.0
+    assert desk.refused("b.example")[0] == 7.0
+
+
+# Waiting in two lines
+
+
+async def test_who_is_cancelled_in_the_wider_line_gives_the_host_back_at_no_cost() -> None:
+    desk = Desk(by_address(min_delay_s=50.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("b.example"), 200)
+    waiting = desk.ask("a.example")
+    await desk.pass_time(1.0)
+    assert desk.pacer.in_flight == 1
+    waiting.cancel()
+    await settle()
+    assert (desk.pacer.in_flight, desk.pacer.waiting) == (0, 0)
+    await desk.pass_time(49.1)
+    desk.take("a.example")
+
+
+async def test_who_would_wait_too_long_in_the_wider_line_gives_the_host_back() -> None:
+    desk = Desk(by_address(min_delay_s=50.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("b.example"), 200)
+    with pytest.raises(TooFar):
+        await desk.ask("a.example", max_wait_s=10.0)
+    assert desk.pacer.in_flight == 0
+
+
+async def test_the_wait_is_counted_over_all_lines_together() -> None:
+    desk = Desk(by_address(min_delay_s=6.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("a.example", rules("Crawl-delay: 4")), 200)
+    waiting = desk.ask("a.example", max_wait_s=5.0)
+    await desk.pass_time(3.9)
+    assert not waiting.done()
+    await desk.pass_time(0.2)
+    with pytest.raises(TooFar):  # a second is left, and two are still to be waited for at the address
+        await waiting
+
+
+async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_requested() -> None:
+    desk = Desk(by_address(min_delay_s=5.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("b.example"), 200)
+    first, second = desk.ask("a.example"), desk.ask("a.example")
+    await desk.pass_time(1.0)
+    desk.pacer.close("a.example", MIDNIGHT + 20, Bound.RETRY_AFTER)
+    await desk.pass_time(5.0)
+    neighbour = desk.take("b.example")  # the address was given back, too
+    desk.pacer.finish(neighbour, 200)
+    await desk.pass_time(13.9)
+    assert not first.done()
+    assert not second.done()
+    await desk.pass_time(0.2)
+    assert (await first).started_mono == pytest.approx(20.0, abs=0.01)  # nobody has passed it
+    assert first.result().waited
+    assert not second.done()
+
+
+async def test_a_permit_is_stamped_when_the_last_scope_grants_it() -> None:
+    desk = Desk(by_address(min_delay_s=5.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("b.example"), 200)
+    permit = await asyncio.gather(desk.ask("a.example"), desk.pass_time(5.1))
+    assert permit[0].started_mono == pytest.approx(5.0, abs=0.01)
+
+
+async def test_starts_are_spaced_when_several_leave_the_wider_line() -> None:
+    options = PacingOptions(
+        min_delay_s=1.0, max_concurrent=5, adaptive_factor=0.0, address=Limit(min_delay_s=0.0, max_concurrent=1)
+    )
+    desk = Desk(options)
+    await desk.know("a.example", "b.example")
+    blocking = desk.take("b.example")
+    tasks = [desk.ask("a.example") for _ in range(3)]
+    await desk.pass_time(5.0)
+    desk.pacer.finish(blocking)
+    starts = []
+    for _ in range(60):
+        await desk.pass_time(0.1)
+        for task in [task for task in tasks if task.done()]:
+            starts.append(task.result().started_mono)
+            desk.pacer.finish(task.result())
+            tasks.remove(task)
+    assert len(starts) == 3
+    assert all(after - before >= 1.0 for before, after in pairwise(starts))
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_nobody_waits_for_ever_and_no_scope_is_overrun(seed: int) -> None:
+    rng = random.Random(seed)
+    hosts = [f"{name}.site{number % 3}.com" for number, name in enumerate("abcdefgh")]
+    addresses = {host: [f"192.0.2.{rng.randrange(3)}"] for host in hosts}
+    options = PacingOptions(
+        min_delay_s=0.3,
+        adaptive_factor=0.0,
+        domain=Limit(min_delay_s=0.1, max_concurrent=rng.choice((1, 2))),
+        address=Limit(min_delay_s=0.2, max_concurrent=1),
+    )
+    desk = Desk(options, Resolving(addresses))
+    log: list[tuple[str, float, float]] = []
+
+    async def request(host: str) -> None:
+        await desk.clock.sleep(rng.random() * 3)
+        permit = await desk.pacer.start(host, host, None)
+        if rng.random() < 0.2:
+            desk.pacer.give_back(permit)
+            return
+        started = desk.clock.monotonic()
+        assert started == permit.started_mono
+        try:
+            await desk.clock.sleep(rng.random() / 10)
+        finally:
+            desk.pacer.finish(permit, 200)
+            log.append((host, started, desk.clock.monotonic()))
+
+    tasks = [asyncio.create_task(request(rng.choice(hosts))) for _ in range(60)]
+    for _ in range(4_000):
+        await desk.pass_time(0.01)
+        if rng.random() < 0.05:
+            rng.choice(tasks).cancel()
+        if all(task.done() for task in tasks):
+            break
+    assert all(task.done() for task in tasks)
+    assert [task for task in tasks if not task.cancelled() and task.exception()] == []
+    assert (desk.pacer.waiting, desk.pacer.in_flight) == (0, 0)
+    assert len(log) > 20
+    for keys, least_s in (({host: host for host in hosts}, 0.3), ({h: a[0] for h, a in addresses.items()}, 0.2)):
+        for key in set(keys.values()):
+            mine = sorted((started, ended) for host, started, ended in log if keys[host] == key)
+            assert all(after[0] - before[1] >= least_s - 1e-9 for before, after in pairwise(mine)), key
+    await desk.pass_time(400.0)
+    assert len(desk.pacer) == 0
+
+
+# Without waiting
+
+
+async def test_an_address_that_is_not_known_is_looked_up_meanwhile() -> None:
+    desk = Desk(by_address())
+    desk.resolver.gate.clear()
+    assert desk.refused("a.example") == (0.0, Bound.ADDRESS)
+    called: list[bool] = []
+    desk.pacer.when_ready("a.example", "https://a.example", None, lambda: called.append(True))
+    await desk.pass_time(1.0)
+    assert not called
+    desk.resolver.gate.set()
+    await desk.pass_time(0.1)
+    assert called == [True]
+    desk.take("a.example")
+    assert desk.resolver.asked == ["a.example"]
+
+
+async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
+    desk = Desk(by_address(min_delay_s=5.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("a.example"), 200)
+    called: list[float] = []
+    desk.pacer.when_ready("a.example", "https://a.example", None, lambda: called.append(desk.clock.monotonic()))
+    await desk.pass_time(10.0)
+    assert called == [pytest.approx(5.0, abs=0.02)]
+    desk.pacer.when_ready("a.example", "https://a.example", None, lambda: called.append(0.0))
+    assert len(called) == 1  # not from within the call
+    await desk.pass_time(0.1)
+    assert len(called) == 2
+
+
+async def test_a_request_that_cannot_have_the_address_costs_the_host_nothing() -> None:
+    desk = Desk(by_address(min_delay_s=0.5))
+    await desk.know("a.example", "b.example")
+    blocking = desk.take("b.example")
+    desk.refused("a.example")
+    desk.pacer.finish(blocking)
+    await desk.pass_time(0.6)
+    desk.take("a.example")
+
+
+# The end, and wrong use
+
+
+async def test_the_close_tells_everybody() -> None:
+    desk = Desk(by_address(min_delay_s=50.0))
+    await desk.know("a.example", "b.example")
+    desk.pacer.finish(desk.take("b.example"), 200)
+    called: list[bool] = []
+    desk.pacer.when_ready("b.example", "https://b.example", None, lambda: called.append(True))
+    desk.resolver.gate.clear()
+    desk.pacer.when_ready("c.example", "https://c.example", None, lambda: called.append(True))
+    desk.pacer.spend("c.example")
+    in_line, looking_up = desk.ask("a.example"), desk.ask("c.example")
+    await settle()
+    await desk.pacer.aclose()
+    await settle()
+    for task in (in_line, looking_up):
+        with pytest.raises(ClosedError):
+            await task
+    assert called == [True, True]
+    with pytest.raises(ClosedError):
+        desk.now("b.example")
+    desk.pacer.spend("b.example")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"key": "ip"}, "host"),
+        ({"key": "address", "address": Limit()}, "address"),
+        ({"domain": 3}, "Limit"),
+    ],
+)
+def test_options_that_cannot_be_meant(options: dict[str, object], match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        PacingOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [{"min_delay_s": -1}, {"min_delay_s": float("nan")}, {"max_concurrent": 0}])
+def test_limits_that_cannot_be_meant(limit: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError):
+        Limit(**limit)  # type: ignore[arg-type]
+
+
+async def test_a_host_has_no_pace_of_its_own_where_hosts_are_not_paced() -> None:
+    gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), pacing=PacingOptions(key="domain"))
+    async with gate:
+        with pytest.raises(ConfigurationError, match="key='domain'"):
+            gate.set_policy("a.example", HostPolicy(min_delay_s=0.1))
+        gate.set_policy("a.example", HostPolicy(deny=True))
+        assert not await gate.check("https://a.example/")
+        gate.set_policy("a.example", None)
+        assert await gate.check("https://a.example/")
+
+
+async def test_a_queue_keeps_to_the_address_while_other_hosts_go_on() -> None:
+    clock = ManualClock(autojump=True)
+    limit = Limit(min_delay_s=3.0)
+    gate = Gatekeeper(
+        UA, fetcher=ScriptedFetcher(), resolver=Resolving(SHARED), clock=clock, pacing=PacingOptions(address=limit)
+    )
+    log: list[tuple[str, float]] = []
+    async with gate:
+        queue = PoliteQueue[None](gate)
+        for number in range(4):
+            for host in SHARED:
+                await queue.put(f"https://{host}/{number}")
+
+        async def work() -> None:
+            while True:
+                async with queue.turn() as turn:
+                    turn.observe(200)
+                    log.append((turn.url.split("/")[2], clock.monotonic()))
+
+        workers = [asyncio.create_task(work()) for _ in range(3)]
+        await queue.join()
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    at_shared = [at for host, at in log if host != "c.example"]
+    assert len(log) == 12
+    assert all(after - before >= 3.0 for before, after in pairwise(at_shared))
+    assert at_shared[-1] <= 3.0 * 9  # robots.txt twice, pages eight times
+    assert [at for host, at in log if host == "c.example"][-1] <= 3.0 * 5
