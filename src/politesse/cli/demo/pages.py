@@ -60,12 +60,18 @@ class Blueprint:
         robots: the answers for robots.txt, one after the other; the last one stays; none at all for no answer.
         families: its pages; all forbidden where there is never an answer for robots.txt.
         files: what else it answers, by target.
+        asks: the line of its robots.txt that asks for a pace; empty for none.
+        asks_s: the pause between two requests that this line means, in seconds.
+        busy_at: which page requests, counted from 1, it answers with 429 and Retry-After.
     """
 
     name: str
     robots: tuple[Answer, ...]
     families: tuple[Family, ...]
     files: Mapping[str, Answer] = field(default_factory=dict)
+    asks: str = ""
+    asks_s: float = 0.0
+    busy_at: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -23,27 +23,35 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LOOPBACK: Final = "127.0.0.1"
+ADDRESSES: Final = tuple(f"127.0.0.{n}" for n in range(1, len(BLUEPRINTS) + 1))
+"""One for each origin: a crawler paces hosts, whatever their ports, and here each origin is to be a host."""
+
 ROBOTS_TXT: Final = "/robots.txt"
+BUSY: Final = Answer(429, "too many", retry_after_s=1)
+_WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
 _SHUTDOWN_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Hit:
     """One request as its server saw it.
 
     Attributes:
-        at_mono: when it came.
+        started_mono: when it had come.
         target: what was asked for.
         page: the page that it asked for; None for robots.txt and other files.
-        status: what was answered; None where there was no answer.
-        retry_after_s: what the answer asked to wait; None for nothing.
+        status: what is answered; None where there is no answer.
+        retry_after_s: what the answer asks to wait; None for nothing.
+        ended_mono: when the answer was ready to be written: before that no client can have seen its end. None while it
+            is under way, and where there is no answer.
     """
 
-    at_mono: float
+    started_mono: float
     target: str
     page: Page | None
     status: int | None
     retry_after_s: int | None = None
+    ended_mono: float | None = None
 
 
 class SiteServer:
@@ -62,6 +70,7 @@ class SiteServer:
         self.log: list[Hit] = []
         self._addresses = addresses
         self._robots_asked = 0
+        self._pages_asked = 0
         self._closing = asyncio.Event()
 
     async def serve(self, listening: socket.socket, stack: AsyncExitStack) -> None:
@@ -73,19 +82,23 @@ class SiteServer:
         await web.SockSite(runner, listening).start()
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
+        started_mono = time.monotonic()
         target = request.raw_path
         page = self.site.pages.get(target)
         answer = self._answer(target, page)
-        status = None if answer is None else answer.status
-        self.log.append(Hit(time.monotonic(), target, page, status, None if answer is None else answer.retry_after_s))
         if answer is None:
+            self.log.append(Hit(started_mono, target, page, None))
             await self._closing.wait()  # a black hole
             return web.Response(status=503)
+        hit = Hit(started_mono, target, page, answer.status, answer.retry_after_s)
+        self.log.append(hit)
+        await asyncio.sleep(_WORK_S)
         response = web.Response(status=answer.status, text=answer.body, content_type=answer.content_type)
         if answer.retry_after_s is not None:
             response.headers["Retry-After"] = str(answer.retry_after_s)
         if answer.location:
             response.headers["Location"] = answer.location.format_map(self._addresses)
+        hit.ended_mono = time.monotonic()
         return response
 
     def _answer(self, target: str, page: Page | None) -> Answer | None:
@@ -97,6 +110,9 @@ class SiteServer:
             return blueprint.robots[min(self._robots_asked, len(blueprint.robots)) - 1]
         if page is None:
             return blueprint.files.get(target, Answer(404, "no such page"))
+        self._pages_asked += 1
+        if self._pages_asked in blueprint.busy_at:
+            return BUSY
         if page.redirect is not None:
             return Answer(302, location=page.redirect.site.address + page.redirect.target)
         return Answer(200, render(page), "text/html")
@@ -105,12 +121,15 @@ class SiteServer:
 class LittleWeb:
     """All servers of the demo, on free ports of the loopback interface; an async context manager.
 
+    Each has an address of its own where the system answers on all of 127/8, as Linux does; else it is on 127.0.0.1.
+
     Args:
         pages: how many pages to make, about.
         seed: of the web.
 
     Attributes:
         servers: one for each origin.
+        sharing: how many of them have no address of their own.
     """
 
     def __init__(self, pages: int, seed: int) -> None:
@@ -118,11 +137,15 @@ class LittleWeb:
         self._seed = seed
         self._stack = AsyncExitStack()
         self.servers: list[SiteServer] = []
+        self.sharing = 0
 
     async def __aenter__(self) -> Self:
         # The pages link across origins: so all addresses are settled before the first page is made.
-        listening = {blueprint.name: _listen() for blueprint in BLUEPRINTS}
-        addresses = {name: f"http://{LOOPBACK}:{sock.getsockname()[1]}" for name, sock in listening.items()}
+        names = [blueprint.name for blueprint in BLUEPRINTS]
+        listening = {name: _listen(address) for name, address in zip(names, ADDRESSES, strict=True)}
+        bound = {name: sock.getsockname() for name, sock in listening.items()}
+        addresses = {name: f"http://{address}:{port}" for name, (address, port) in bound.items()}
+        self.sharing = len(bound) - len({address for address, _ in bound.values()})
         self.servers = [SiteServer(site, addresses) for site in make_sites(addresses, self._pages, self._seed)]
         for server in self.servers:
             await server.serve(listening[server.site.blueprint.name], self._stack)
@@ -163,7 +186,11 @@ def _href(page: Page, other: Page) -> str:
     return other.href if other.site is page.site else other.site.address + other.href
 
 
-def _listen() -> socket.socket:
+def _listen(address: str) -> socket.socket:
+    """Return a socket bound to ``address``, or to 127.0.0.1 where there is no such address."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.bind((LOOPBACK, 0))
+    try:
+        listening.bind((address, 0))
+    except OSError:
+        listening.bind((LOOPBACK, 0))
     return listening

@@ -1,7 +1,7 @@
 """The little web of the demo: eight origins, what they answer for robots.txt, and pages made for their rules.
 
-Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt. No
-matcher is ever asked.
+Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt; so is
+the pace that an origin asks for. No parser and no matcher is ever asked.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ User-agent: *
 Disallow: /members/
 Allow: /members/join
 Disallow: /*/edit$
+Request-rate: 40/1s
 """
 
 RECOVERS_TXT: Final = """\
@@ -54,9 +55,11 @@ SLOW_DOWN_TXT: Final = """\
 User-agent: OtherBot
 User-agent: PolitesseDemo
 Disallow: /drafts/
+Crawl-delay: 0.04
 
 User-agent: *
 Disallow: /notes/
+Crawl-delay: 3600
 
 User-agent: politessedemo
 Disallow: /*/print$
@@ -69,6 +72,7 @@ HTML: Final = """\
 """
 
 _ARTICLES: Final = Family("", forbidden=False, target="/articles/{n}", weight=8)
+_FEW_ARTICLES: Final = Family("", forbidden=False, target="/articles/{n}", weight=3)
 _MOVED: Final = Family("", forbidden=False, target="/moved/{n}", weight=1, redirects=True)
 _TEMPTING: Final = Family("", forbidden=False, target="/private/{n}.pdf?session={n}")
 
@@ -112,13 +116,15 @@ BLUEPRINTS: Final = (
         "slow down",
         (Answer(429, retry_after_s=2), Answer(200, SLOW_DOWN_TXT)),
         (
-            _ARTICLES,
+            _FEW_ARTICLES,
             _MOVED,
             Family("Disallow: /drafts/", forbidden=True, target="/drafts/{n}"),
             Family("Disallow: /*/print$", forbidden=True, target="/articles/{n}/print"),
             Family("", forbidden=False, target="/articles/{n}/print/large"),
             Family("", forbidden=False, target="/notes/{n}"),
         ),
+        asks="Crawl-delay: 0.04",
+        asks_s=0.04,
     ),
     Blueprint(
         "redirects",
@@ -131,9 +137,16 @@ BLUEPRINTS: Final = (
             Family("Disallow: /*/edit$", forbidden=True, target="/wiki/{n}/edit"),
             Family("", forbidden=False, target="/wiki/{n}/editors"),
         ),
+        asks="Request-rate: 40/1s",
+        asks_s=0.025,
     ),
     Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),)),
-    Blueprint("html", (Answer(200, HTML, "text/html"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint(
+        "html",
+        (Answer(200, HTML, "text/html"),),
+        (_ARTICLES, _MOVED, _TEMPTING),
+        busy_at=frozenset({5, 15}),
+    ),
 )
 
 

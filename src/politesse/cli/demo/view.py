@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rich import box
@@ -13,7 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from politesse.cli.demo.report import Kind, audit, exit_code
+from politesse.cli.demo.report import audit, exit_code
+from politesse.cli.demo.server import LOOPBACK
+from politesse.cli.demo.violations import TICKS_S, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +33,7 @@ _STALLED_S: Final = 20.0
 _MOST_VIOLATIONS: Final = 10
 
 
-async def watch(console: Console, crawl: asyncio.Task[None], web: LittleWeb) -> None:
+async def watch(console: Console, crawl: asyncio.Task[None], web: LittleWeb, floor_s: float) -> None:
     """Show the crawl until it ends; end it if the servers see no request for long. Raises what it raised.
 
     In a terminal the table fills as the logs do; elsewhere a line is written every second.
@@ -47,10 +50,10 @@ async def watch(console: Console, crawl: asyncio.Task[None], web: LittleWeb) -> 
                 elif now_mono - seen_mono > _STALLED_S:
                     crawl.cancel()
                 if console.is_terminal:
-                    live.update(_screen(audit(web.servers), now_mono - started_mono), refresh=True)
+                    live.update(_screen(audit(web.servers, floor_s), now_mono - started_mono), refresh=True)
                 elif now_mono - said_mono >= _LINE_EVERY_S:
                     said_mono = now_mono
-                    console.print(_line(audit(web.servers), now_mono - started_mono))
+                    console.print(_line(audit(web.servers, floor_s), now_mono - started_mono))
         if crawl.cancelled():
             console.print(Text(f"The servers saw no request for {_STALLED_S:.0f} s: the crawl was ended.", style="red"))
         else:
@@ -65,11 +68,18 @@ def introduce(console: Console, web: LittleWeb, tasks: int) -> None:
     pages = [page for server in web.servers for page in server.site.pages.values()]
     forbidden = sum(page.forbidden for page in pages)
     console.print(
-        f"[bold]A little web on 127.0.0.1[/bold]: {len(web.servers)} origins, {len(pages):,} pages, "
+        f"[bold]A little web on loopback[/bold]: {len(web.servers)} origins, {len(pages):,} pages, "
         f"of which robots.txt forbids {forbidden:,}.\n"
-        f"{tasks} tasks crawl it from the front pages, and ask the gate before each request.\n",
+        f"{tasks} tasks crawl it from the front pages, and take a turn for each request.",
         highlight=False,
     )
+    if web.sharing:
+        console.print(
+            f"{web.sharing} origins get no address of their own here: they share {LOOPBACK} and its pace, "
+            "which takes minutes.",
+            highlight=False,
+        )
+    console.print()
 
 
 def conclude(console: Console, rows: Sequence[Row], crawler: Crawler, elapsed_s: float) -> None:
@@ -83,69 +93,68 @@ def conclude(console: Console, rows: Sequence[Row], crawler: Crawler, elapsed_s:
     if violations:
         console.print()
     served, missed = sum(row.served for row in rows), sum(row.missed for row in rows)
-    asked = sum(len(row.answers) for row in rows)
+    asked, told_to_wait = sum(len(row.answers) for row in rows), sum(row.told_to_wait for row in rows)
     console.print(
-        f"In {elapsed_s:.1f} s the servers gave {served:,} pages and were asked for robots.txt {asked} times.\n"
-        f"By its own count the crawler was refused {crawler.refused:,} links and {crawler.stopped:,} redirects, "
-        f"put {crawler.postponed:,} requests\noff until robots.txt could be had, and gave {crawler.left:,} up.\n",
+        f"In {elapsed_s:.1f} s the servers gave {served:,} pages, said 429 to {told_to_wait} requests for one,\n"
+        f"and were asked for robots.txt {asked} times. By its own count the crawler was refused\n"
+        f"{crawler.refused:,} URLs, left {crawler.left:,} whose robots.txt could not be had, "
+        f"and came again to {crawler.repeated}.\n",
         highlight=False,
     )
     if exit_code(rows):
         words = f"{len(violations):,} violations, {missed:,} allowed pages not served"
         console.print(Text(f"✗ {words}", style="bold red"))
     else:
-        words = "no forbidden page was requested, none before its robots.txt, and every allowed page was served"
+        words = "nothing forbidden, nothing too soon, and every allowed page was served"
         console.print(Text(f"✓ {words}", style="bold green"))
 
 
 def table(rows: Sequence[Row], *, finished: bool) -> Table:
-    """Return the logs as a table, one row for each origin."""
+    """Return the logs as a table, one row for each origin; it fits into 80 columns."""
     shown = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_footer=True)
+    served, missed = sum(row.served for row in rows), sum(row.missed for row in rows)
+    requested, offered = sum(row.count(Kind.FORBIDDEN) for row in rows), sum(row.forbidden_offered for row in rows)
+    wrong = sum(len(row.violations) for row in rows)
     shown.add_column("origin", "all", no_wrap=True, style="bold")
-    shown.add_column("robots.txt\nfetches", no_wrap=True)
-    shown.add_column("access\nresult", no_wrap=True)
-    totals = [sum(column) for column in zip(*map(_numbers, rows), strict=True)]
-    for header, total in zip(_NUMBERS, totals, strict=True):
-        shown.add_column(header, f"{total:,}", justify="right", no_wrap=True)
+    shown.add_column("robots.txt\nanswers", str(sum(len(row.answers) for row in rows)), no_wrap=True)
+    shown.add_column("pages\nserved", f"{served:,}", justify="right", no_wrap=True)
+    shown.add_column("pages\nmissed", f"{missed:,}", justify="right", no_wrap=True)
+    shown.add_column("forbidden\nrequested", f"{requested:,} of {offered:,}", justify="right", no_wrap=True)
+    shown.add_column("least\ngap, ms", justify="right", no_wrap=True)
+    shown.add_column("pace to\nkeep, ms", no_wrap=True)
+    shown.add_column("viola-\ntions", f"{wrong:,}", justify="right", no_wrap=True)
     for row in rows:
-        statuses = ", ".join("no answer" if status is None else str(status) for status in row.answers)
-        shown.add_row(row.name, f"{len(row.answers)}: {statuses}", row.access, *_cells(row, finished=finished))
-    shown.columns[1].footer = str(sum(len(row.answers) for row in rows))
+        bad = row.count(Kind.FORBIDDEN)
+        shown.add_row(
+            row.name,
+            _answers(row.answers),
+            f"{row.served:,}",
+            Text(f"{row.missed:,}", style="dim" if not finished else _colour(wrong=row.missed > 0)),
+            Text(f"{bad:,} of {row.forbidden_offered:,}", style=_colour(wrong=bad > 0)),
+            _gap(row),
+            f"{1000 * row.pace_s:g} {row.pace_by}",
+            Text(f"{len(row.violations):,}", style=_colour(wrong=len(row.violations) > 0)),
+        )
     return shown
 
 
-_NUMBERS: Final = (
-    "allowed\noffered",
-    "allowed\nserved",
-    "allowed\nmissed",
-    "forbidden\noffered",
-    "forbidden\nrequested",
-    "too\nearly",
-    "viola-\ntions",
-)
+def _answers(statuses: Sequence[int | None]) -> str:
+    """Return the statuses in their order, those that came several times in a row as such."""
+    words = []
+    for status, run in groupby(statuses):
+        times, word = len(list(run)), "no answer" if status is None else str(status)
+        words.append(word if times == 1 else f"{times} × {word}")  # noqa: RUF001 - times
+    return ", ".join(words)
 
 
-def _numbers(row: Row) -> tuple[int, ...]:
-    return (
-        row.offered,
-        row.served,
-        row.missed,
-        row.forbidden_offered,
-        row.count(Kind.FORBIDDEN),
-        row.count(Kind.BEFORE_ROBOTS, Kind.WHILE_CLOSED),
-        len(row.violations),
-    )
+def _gap(row: Row) -> Text:
+    if row.least_gap_s is None:
+        return Text("–")  # noqa: RUF001 - a dash
+    return Text(f"{1000 * row.least_gap_s:.1f}", style=_colour(wrong=row.least_gap_s < row.pace_s - TICKS_S))
 
 
-def _cells(row: Row, *, finished: bool) -> list[Text]:
-    offered, served, missed, forbidden, *wrong = _numbers(row)
-    return [
-        Text(f"{offered:,}"),
-        Text(f"{served:,}"),
-        Text(f"{missed:,}", style="dim" if not finished else "bold red" if missed else "green"),
-        Text(f"{forbidden:,}"),
-        *(Text(f"{number:,}", style="bold red" if number else "green") for number in wrong),
-    ]
+def _colour(*, wrong: bool) -> str:
+    return "bold red" if wrong else "green"
 
 
 def _screen(rows: Sequence[Row], elapsed_s: float) -> Group:
