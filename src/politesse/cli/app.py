@@ -104,8 +104,8 @@ def demo(
 ) -> None:
     """Crawl a little web on this machine, and let the logs of its servers judge the crawl.
 
-    Exit code: 0 if every allowed page was served, and none was requested that is forbidden or before its robots.txt was
-    asked for; else 1.
+    Exit code: 0 if every allowed page was served, and none was requested that is forbidden, before its robots.txt was
+    got, or sooner than its server or the crawler's own floor permits; else 1.
     """
     raise typer.Exit(run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed))))
 

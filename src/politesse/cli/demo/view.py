@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -69,14 +70,13 @@ def introduce(console: Console, web: LittleWeb, tasks: int) -> None:
     forbidden = sum(page.forbidden for page in pages)
     console.print(
         f"[bold]A little web on loopback[/bold]: {len(web.servers)} origins, {len(pages):,} pages, "
-        f"of which robots.txt forbids {forbidden:,}.\n"
+        f"{forbidden:,} of them forbidden.\n"
         f"{tasks} tasks crawl it from the front pages, and take a turn for each request.",
         highlight=False,
     )
     if web.sharing:
         console.print(
-            f"{web.sharing} origins get no address of their own here: they share {LOOPBACK} and its pace, "
-            "which takes minutes.",
+            f"{web.sharing} of the origins share {LOOPBACK} with another, and its pace: so it takes longer.",
             highlight=False,
         )
     console.print()
@@ -86,10 +86,10 @@ def conclude(console: Console, rows: Sequence[Row], crawler: Crawler, elapsed_s:
     """Print the table, what was wrong if anything was, and the last word."""
     console.print(table(rows, finished=True))
     violations = [violation for row in rows for violation in row.violations]
+    for kind, count in Counter(violation.kind for violation in violations).items():
+        console.print(Text(f"{count:,} x {kind.value}", style="bold red"))
     for violation in violations[:_MOST_VIOLATIONS]:
         console.print(Text(f"  {violation}", style="red"), soft_wrap=True)
-    if len(violations) > _MOST_VIOLATIONS:
-        console.print(Text(f"  and {len(violations) - _MOST_VIOLATIONS:,} more", style="red"))
     if violations:
         console.print()
     served, missed = sum(row.served for row in rows), sum(row.missed for row in rows)
@@ -122,7 +122,7 @@ def table(rows: Sequence[Row], *, finished: bool) -> Table:
     shown.add_column("forbidden\nrequested", f"{requested:,} of {offered:,}", justify="right", no_wrap=True)
     shown.add_column("least\ngap, ms", justify="right", no_wrap=True)
     shown.add_column("pace to\nkeep, ms", no_wrap=True)
-    shown.add_column("viola-\ntions", f"{wrong:,}", justify="right", no_wrap=True)
+    shown.add_column("wrong", f"{wrong:,}", justify="right", no_wrap=True)
     for row in rows:
         bad = row.count(Kind.FORBIDDEN)
         shown.add_row(
@@ -143,13 +143,13 @@ def _answers(statuses: Sequence[int | None]) -> str:
     words = []
     for status, run in groupby(statuses):
         times, word = len(list(run)), "no answer" if status is None else str(status)
-        words.append(word if times == 1 else f"{times} × {word}")  # noqa: RUF001 - times
+        words.append(word if times == 1 else f"{times} x {word}")
     return ", ".join(words)
 
 
 def _gap(row: Row) -> Text:
     if row.least_gap_s is None:
-        return Text("–")  # noqa: RUF001 - a dash
+        return Text("-")
     return Text(f"{1000 * row.least_gap_s:.1f}", style=_colour(wrong=row.least_gap_s < row.pace_s - TICKS_S))
 
 

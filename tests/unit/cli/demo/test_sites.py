@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, make_sites
+from politesse.robots import RobotsTxt
 from tests.property import reference
 
 if TYPE_CHECKING:
@@ -70,6 +71,25 @@ def test_every_rule_that_binds_the_demo_has_its_pages(sites: list[Site]) -> None
         records = reference.records_for((_robots(site) or "").encode(), TOKEN.lower().encode())
         made_for = {page.rule.partition(": ")[2].encode() for page in site.pages.values()}
         assert {record.path for record in records} <= made_for
+
+
+def test_the_pace_that_is_asked_for_stands_in_the_group_of_the_demo(sites: list[Site]) -> None:
+    asked = {}
+    for site in sites:
+        rules = RobotsTxt.parse((_robots(site) or "").encode()).rules_for(TOKEN)
+        stated_s = [rules.crawl_delay or 0.0, *(rate.interval_s for rate in rules.request_rates)]
+        assert max(stated_s) == site.blueprint.asks_s
+        if site.blueprint.asks:
+            assert site.blueprint.asks in (_robots(site) or "").splitlines()
+            asked[site.blueprint.asks] = site.blueprint.asks_s
+    assert asked == {"Crawl-delay: 0.04": 0.04, "Request-rate: 40/1s": 1 / 40}
+
+
+def test_some_origin_is_busy_twice_even_in_the_smallest_web() -> None:
+    for site in make_sites(ADDRESSES, 200, seed=1):
+        allowed = sum(not page.forbidden for page in site.pages.values())
+        assert max(site.blueprint.busy_at, default=0) <= allowed
+    assert sum(len(blueprint.busy_at) for blueprint in BLUEPRINTS) == 2
 
 
 def test_there_are_as_many_pages_as_promised(sites: list[Site]) -> None:
