@@ -92,7 +92,7 @@ async def test_each_origin_is_asked_for_robots_txt_as_often_as_it_takes_and_is_c
         "recovers": "2 x 503 200",
         "slow down": "429 200",
         "redirects": "301",
-        "black hole": "5 x no answer",
+        "black hole": "5 x none",
         "html": "200",
         "all": "15",
     }

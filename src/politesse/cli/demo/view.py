@@ -142,7 +142,7 @@ def _answers(statuses: Sequence[int | None]) -> str:
     """Return the statuses in their order, those that came several times in a row as such."""
     words = []
     for status, run in groupby(statuses):
-        times, word = len(list(run)), "no answer" if status is None else str(status)
+        times, word = len(list(run)), "none" if status is None else str(status)
         words.append(word if times == 1 else f"{times} x {word}")
     return ", ".join(words)
 

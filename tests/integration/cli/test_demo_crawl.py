@@ -1,0 +1,57 @@
+"""The crawler of the demo on one site, where the demo as a whole could not tell whether it does its part."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+
+from politesse import Gatekeeper, PacingOptions
+from politesse.cli.demo import USER_AGENT
+from politesse.cli.demo.crawl import Crawler
+from politesse.cli.demo.pages import Answer, Blueprint, Page, Site
+from politesse.cli.demo.server import SiteServer
+
+pytestmark = pytest.mark.realtime  # a Retry-After is waited for
+
+
+async def _crawl(*, busy_at: frozenset[int] = frozenset()) -> tuple[Crawler, list[tuple[str, int | None]]]:
+    """Crawl a front page that links to a redirect and to no page; return what was requested, and how answered."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        robots = Answer(200, "User-agent: *\nDisallow: /private")
+        site = Site(Blueprint("one", (robots,), (), busy_at=busy_at), address)
+        hidden = Page(site, "/hidden", "/hidden", forbidden=False, rule="")
+        private = Page(site, "/private", "/private", forbidden=True, rule="Disallow: /private")
+        moved = Page(site, "/moved", "/moved", forbidden=False, rule="", redirects=True, redirect=hidden)
+        lost = Page(site, "/lost", "/lost", forbidden=False, rule="", redirects=True, redirect=private)
+        front = Page(site, "/", "/", forbidden=False, rule="", links=[moved, lost])
+        site.pages = {page.target: page for page in (front, moved, lost, hidden, private)}
+        served = SiteServer(site, {})
+        async with AsyncExitStack() as stack:
+            await served.serve(listening, stack)
+            gate = await stack.enter_async_context(Gatekeeper(USER_AGENT, pacing=PacingOptions(min_delay_s=0.0)))
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            crawler = Crawler(gate, session, max_attempts=3)
+            await crawler.crawl([f"{address}/"], tasks=2)
+        return crawler, [(hit.target, hit.status) for hit in served.log]
+
+
+async def test_where_a_redirect_leads_is_asked_about_and_requested_in_a_turn_of_its_own() -> None:
+    crawler, requests = await _crawl()
+    assert sorted(requests) == [("/", 200), ("/hidden", 200), ("/lost", 302), ("/moved", 302), ("/robots.txt", 200)]
+    assert (crawler.refused, crawler.left, crawler.repeated, crawler.failed) == (1, 0, 0, 0)
+
+
+async def test_a_page_that_is_answered_with_429_is_put_again() -> None:
+    crawler, requests = await _crawl(busy_at=frozenset({1}))
+    assert requests[1:3] == [("/", 429), ("/", 200)]
+    assert (crawler.repeated, crawler.failed) == (1, 0)
+
+
+async def test_a_page_that_is_always_answered_with_429_is_given_up() -> None:
+    crawler, requests = await _crawl(busy_at=frozenset(range(1, 100)))
+    assert requests == [("/robots.txt", 200), *[("/", 429)] * 3]
+    assert (crawler.repeated, crawler.failed) == (2, 1)
