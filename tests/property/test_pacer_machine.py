@@ -27,6 +27,11 @@ DELAYS: Final[dict[float, RuleSet]] = {0.0: rules(), **{d: rules(f"Crawl-delay: 
 HOSTS = st.sampled_from(sorted(AT_ONCE))
 TIMER_S: Final = 0.002
 """A timer may come so much late; it is not the interval that is."""
+WALL_S: Final = 1e-4
+"""Unix times are coarse in a float, and what is lost adds up in a clock that goes by small steps: closures go by it."""
+MOST_WATCHERS: Final = 3
+REST_S: Final = 2 * (MOST_WATCHERS + 1) * TIMER_S
+"""Time for everybody who can act to act, watchers one after the other."""
 
 
 class Host:
@@ -43,6 +48,7 @@ class Host:
         self.waiting: list[asyncio.Task[Permit]] = []
         self.befores: list[tuple[Permit, float]] = []
         self.line: list[object] = []  # those of the waiting who have run far enough to stand in it
+        self.watching = 0
 
     def ready_mono(self) -> float:
         return self._ready_mono(self.last_mono)
@@ -54,7 +60,7 @@ class Host:
         self.last_mono = self.known_mono = now_mono
 
     def _ready_mono(self, last_mono: float) -> float:
-        return max(last_mono + max(FLOOR_S, self.delay_s), self.closed_mono)
+        return max(last_mono + max(FLOOR_S, self.delay_s), self.closed_mono - WALL_S)
 
 
 class PacerMachine(RuleBasedStateMachine):
@@ -107,6 +113,32 @@ class PacerMachine(RuleBasedStateMachine):
         else:
             full = len(host.under_way) == host.at_once
             assert not nobody_waits or full or self.clock.monotonic() < host.ready_mono()
+
+    @precondition(lambda self: not self.closed)
+    @rule(name=HOSTS)
+    def watch(self, name: str) -> None:
+        host = self.hosts[name]
+        if host.watching == MOST_WATCHERS:
+            return
+
+        def called() -> None:
+            host.watching -= 1
+            free = len(host.under_way) < host.at_once
+            ready = self.clock.monotonic() >= host.least_mono()
+            assert self.closed or (free and ready and not host.line), "called in vain"
+
+        host.watching += 1
+        self.pacer.when_ready(name, name, DELAYS[host.delay_s], called)
+
+    @precondition(lambda self: any(host.under_way for host in self.hosts.values()))
+    @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 429)))
+    def observe(self, pick: int, status: int) -> None:
+        """Say before the end what was answered: a refusal binds at once."""
+        host, permit = self._pick(pick)
+        host.under_way.append(permit)
+        self.pacer.observe(permit, status)
+        if status == 429:
+            host.closed_mono = max(host.closed_mono, self.clock.monotonic() + 20.0)
 
     def granted(self, host: Host, permit: Permit) -> None:
         now = self.clock.monotonic()
@@ -192,15 +224,16 @@ class PacerMachine(RuleBasedStateMachine):
     @rule()
     def come_to_rest(self) -> None:
         """Let everybody run: whoever may start by then has started."""
-        for _ in range(6):
+        for _ in range(int(REST_S / TIMER_S)):
             self.loop.run_until_complete(settle())
             self.clock.advance(TIMER_S)
         self.loop.run_until_complete(settle())
         self._sweep()
         for host in self.hosts.values():
             free = len(host.under_way) < host.at_once
-            ready = host.ready_mono() + 3 * TIMER_S < self.clock.monotonic()
+            ready = host.ready_mono() + REST_S < self.clock.monotonic()
             assert not (host.waiting and free and ready), "a slot was lost"
+            assert not (host.watching and not host.waiting and free and ready), "a watcher was not called"
         assert self.pacer.waiting == sum(len(host.waiting) for host in self.hosts.values())
         assert self.pacer.in_flight == sum(len(host.under_way) for host in self.hosts.values())
 
@@ -212,7 +245,7 @@ class PacerMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.pacer.aclose())
         self.loop.run_until_complete(settle())
         self._sweep()
-        assert not any(host.waiting for host in self.hosts.values()), "a waiter was not told"
+        assert not any(host.waiting or host.watching for host in self.hosts.values()), "a waiter was not told"
 
     def teardown(self) -> None:
         try:
