@@ -249,7 +249,9 @@ class AgentView:
         return sift(self, source, key, max_pending)
 
     @asynccontextmanager
-    async def turn(self, url: str, *, max_wait_s: float | None = None) -> AsyncGenerator[Turn, None]:
+    async def turn(
+        self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None
+    ) -> AsyncGenerator[Turn, None]:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
         It covers one hop: request without following redirects, and take the next turn after leaving this one. The
@@ -258,18 +260,22 @@ class AgentView:
         Args:
             url: what to request.
             max_wait_s: how long to wait at the most; None for as long as it takes.
+            exempt: why this one is made without asking robots.txt, as in ``"by agreement"``; None where it is not.
+                The pace is kept, and a policy that denies holds, all the same.
 
         Raises:
             Disallowed: if it may not be requested, be it found out after the wait.
             TooFar: if no turn comes within ``max_wait_s``.
             InvalidURL, ClosedError: as ``check`` does.
+            ConfigurationError: for an exemption without a reason.
         """
-        with await self.take_turn(url, max_wait_s=max_wait_s) as turn:
+        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
             yield turn
 
-    async def take_turn(self, url: str, *, max_wait_s: float | None = None) -> Turn:
+    async def take_turn(self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
         """Wait as ``turn`` does, for a turn that outlives a block; whoever takes it has to end it."""
-        return await take(self, self._shared.pacer, self._shared.clock, url, max_wait_s)
+        gate = self if exempt is None else _Exemption(self, exempt)
+        return await take(gate, self._shared.pacer, self._shared.clock, url, max_wait_s)
 
     def try_turn(self, url: str) -> Turn | NotYet:
         """Return a turn if there is one now, else when that may be; waits for nothing.
@@ -312,6 +318,19 @@ class AgentView:
             note = f"{delay_s:g} s between requests, where max_crawl_delay_s={pacing.max_crawl_delay_s:g}"
             raise Disallowed(self._verdict(origin.robots_url, WITHOUT_RULE[Reason.TOO_SLOW], entry, note))
         return rules
+
+    def exempted(self, url: str, reason: str) -> Verdict:
+        """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host."""
+        origin, _ = split(url)
+        policy = self._policies.get(origin.pacing_host)
+        if policy is not None and policy.deny:
+            return self._verdict(url, WITHOUT_RULE[Reason.POLICY_DENY], note=policy.reason)
+        return self._verdict(url, WITHOUT_RULE[Reason.POLICY_EXEMPT], note=reason)
+
+    def publish(self, event: Event) -> None:
+        """Tell the subscribers; for integrations."""
+        if self._publisher.subscribers:
+            self._publisher.publish(event)
 
     def ask_ahead(self, origin: Origin) -> None:
         """Have the robots.txt of ``origin`` asked for, without waiting for it."""
@@ -366,3 +385,23 @@ class AgentView:
         if self._publisher.subscribers:
             self._publisher.publish(Decided(verdict))
         return verdict
+
+
+class _Exemption:
+    """A gate that lets one request through without asking robots.txt. Raises ConfigurationError without a reason."""
+
+    __slots__ = ("_reason", "_view", "ask_ahead", "pace_rules")
+
+    def __init__(self, view: AgentView, reason: str) -> None:
+        if not reason.strip():
+            raise ConfigurationError(f"exempt={reason!r}: give the reason, as in exempt='our own server'")
+        self._view = view
+        self._reason = reason
+        self.pace_rules = view.pace_rules
+        self.ask_ahead = view.ask_ahead
+
+    async def check(self, url: str, /) -> Verdict:
+        return self._view.exempted(url, self._reason)
+
+    def peek(self, url: str, /) -> Verdict:
+        return self._view.exempted(url, self._reason)
