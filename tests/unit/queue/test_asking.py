@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+
+from politesse import (
+    Gatekeeper,
+    PacingOptions,
+)
+from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.queue.crawl import UA, A, B, Log, settle, waiting
+
+
+async def test_unknown_origin_is_asked_at_once_and_handed_out_when_known(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    async with waiting(queue) as [worker]:
+        assert fetcher.count(A) == 1
+        assert not worker.done()
+        assert queue.statistics().asking == 1
+        fetcher.gate.set()
+        assert await worker == f"{A}/1"
+
+
+async def test_robots_txt_is_asked_for_before_any_worker_comes(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher
+) -> None:
+    await queue.put(f"{A}/1")
+    await settle()
+    assert fetcher.count(A) == 1
+
+
+async def test_a_host_waits_for_a_robots_txt_without_a_worker(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher, gate: Gatekeeper
+) -> None:
+    await gate.check(B)
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    await queue.put(f"{B}/1")
+    async with queue.turn() as turn:
+        assert turn.url == f"{B}/1"
+
+
+async def test_one_origin_that_is_unknown_holds_up_no_other_of_its_host(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher, gate: Gatekeeper
+) -> None:
+    await gate.check(A)
+    fetcher.gate.clear()
+    await queue.put("http://a.example/1", priority=-1)
+    await queue.put(f"{A}/1")
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/1"
+
+
+async def test_a_copy_that_ran_out_is_asked_for_again_without_a_worker(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher, gate: Gatekeeper, clock: ManualClock
+) -> None:
+    await gate.check(A)
+    await queue.put(f"{A}/1")
+    await clock.sleep(2 * 86_400)
+    fetcher.gate.clear()
+    await queue.put(f"{B}/1")
+    async with waiting(queue, 2) as workers:
+        assert fetcher.count(A) == 2
+        assert queue.statistics().asking == 2
+        fetcher.gate.set()
+        assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{B}/1"}
+
+
+async def test_unknown_hosts_are_asked_at_the_pace_of_the_hand_outs(
+    fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=0)) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=10)
+        for place in range(500):
+            await queue.put(f"https://h{place}.example/")
+        await clock.sleep(100)
+        assert len(fetcher.requests) == 10
+        for _ in range(50):
+            async with queue.turn():
+                await clock.sleep(1)
+        assert 50 <= len(fetcher.requests) <= 70
+        assert len({str(request.origin) for request in fetcher.requests}) == len(fetcher.requests)
+
+
+async def test_slow_hosts_do_not_keep_waiting_workers_from_unknown_ones(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=3)
+    for place in range(20):
+        fetcher.answers[f"https://h{place}.example"] = "User-agent: *\nCrawl-delay: 1000\n" if place < 10 else 404
+        await queue.put(f"https://h{place}.example/")
+    await clock.sleep(5)
+    log = Log(queue, clock)
+    await log.drain(workers=1)
+    assert sum(moment < 10 for _, moment in log.handed) == 10
+
+
+async def test_no_unknown_host_is_starved_by_hosts_with_much_work(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=5)
+    for place in range(20):
+        for page in range(20):
+            await queue.put(f"https://h{place}.example/{page}")
+    log = Log(queue, clock)
+    await log.drain(workers=2, took_s=1)
+    assert len({url.split("/")[2] for url in log.urls[:60]}) == 20

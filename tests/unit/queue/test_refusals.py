@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from politesse import (
+    Decided,
+    Event,
+    Gatekeeper,
+    InvalidURL,
+    Reason,
+    Verdict,
+)
+from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.queue.crawl import NOTHING, UA, A, B, settle, waiting
+
+
+async def test_disallowed_urls_are_told_and_count_as_done(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    refused: list[tuple[object, Verdict]] = []
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=lambda item, verdict: refused.append((item, verdict)))
+    await queue.put(f"{A}/private/1", item="one")
+    await queue.put(f"{A}/private/2")
+    await queue.put(f"{A}/open")
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/open"
+    await queue.join()
+    assert [item for item, _ in refused] == ["one", f"{A}/private/2"]
+    assert [verdict.reason for _, verdict in refused] == [Reason.DISALLOW_RULE] * 2
+    assert refused[0][1].url == f"{A}/private/1"
+    assert queue.statistics().refused == 2
+
+
+async def test_a_worker_refuses_while_it_waits_and_join_ends(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = NOTHING
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    for place in range(1_000):
+        await queue.put(f"{A}/{place}")
+    async with waiting(queue) as [worker], asyncio.timeout(10):
+        await queue.join()
+        assert not worker.done()
+    assert clock.monotonic() < 10  # a refusal waits for no interval
+    assert queue.statistics().refused == 1_000
+
+
+async def test_a_long_run_of_refusals_lets_others_run(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    fetcher.answers[A] = NOTHING
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await gate.check(A)
+    for place in range(1_000):
+        await queue.put(f"{A}/{place}")
+    async with waiting(queue):
+        assert 0 < queue.qsize() < 1_000
+        await queue.join()
+
+
+async def test_what_on_disallowed_raises_comes_out_of_turn_and_loses_nothing(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    def refuse(item: object, _verdict: Verdict) -> None:
+        raise LookupError(item)
+
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refuse)
+    await queue.put(f"{A}/private")
+    await queue.put(f"{A}/open")
+    with pytest.raises(LookupError, match="private"):
+        async with queue.turn():
+            pytest.fail("there is no turn")
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/open"
+    await queue.join()
+
+
+async def test_what_on_disallowed_raises_in_one_worker_leaves_the_rest_to_the_next(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    def refuse(item: object, _verdict: Verdict) -> None:
+        raise LookupError(item)
+
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refuse)
+    async with waiting(queue, 2) as [first, second]:
+        await queue.put(f"{A}/private")
+        await queue.put(f"{A}/open")
+        with pytest.raises(LookupError):
+            await first
+        async with asyncio.timeout(5):
+            assert await second == f"{A}/open"
+
+
+async def test_on_disallowed_may_put_another_and_join_waits_for_it(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    def refuse(_item: object, _verdict: Verdict) -> None:
+        replacing.put_nowait(f"{B}/instead")
+
+    fetcher.answers[A] = NOTHING
+    replacing: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refuse)
+    await replacing.put(f"{A}/1")
+    joined = asyncio.create_task(replacing.join())
+    async with replacing.turn() as turn:
+        assert turn.url == f"{B}/instead"
+        await settle()
+        assert not joined.done()
+    await joined
+
+
+async def test_a_subscriber_may_put_while_a_turn_is_tried(
+    gate: Gatekeeper, queue: PoliteQueue[object], clock: ManualClock
+) -> None:
+    await gate.check(A)
+    await clock.sleep(5)
+    await queue.put(f"{A}/first")
+    extra = [f"{A}/second"]
+
+    def put(event: Event) -> None:
+        if isinstance(event, Decided) and extra:
+            queue.put_nowait(extra.pop(), priority=-1)
+
+    gate.subscribe(put)
+    handed = []
+    for _ in range(2):
+        async with queue.turn() as turn:
+            handed.append(turn.url)
+    assert handed == [f"{A}/first", f"{A}/second"]
+    assert queue.qsize() == 0
+    await queue.join()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://a.example/", "https:///x", f"{A}/\ud800", f"{A}/a\nb"])
+async def test_what_is_no_url_is_refused_when_it_is_put(queue: PoliteQueue[object], url: str) -> None:
+    with pytest.raises(InvalidURL):
+        await queue.put(url)
+    with pytest.raises(InvalidURL):
+        queue.put_nowait(url)
+    assert queue.qsize() == 0
+    await queue.join()
+
+
+async def test_report_mode_hands_out_what_would_be_denied(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+    fetcher.answers[A] = NOTHING
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate)
+        await queue.put(f"{A}/1")
+        async with queue.turn() as turn:
+            assert (turn.url, turn.verdict.reason) == (f"{A}/1", Reason.DISALLOW_RULE)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from politesse import (
+    ConfigurationError,
+    Gatekeeper,
+)
+from politesse.queue import PoliteQueue
+from tests.unit.queue.crawl import A, B, settle
+
+
+async def test_maxsize_counts_per_host(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=2)
+    for origin in (A, B):
+        queue.put_nowait(f"{origin}/1")
+        queue.put_nowait(f"{origin}/2")
+        with pytest.raises(asyncio.QueueFull, match=r"2 URLs wait at .\.example"):
+            queue.put_nowait(f"{origin}/3")
+    assert queue.qsize() == 4
+
+
+async def test_put_waits_for_room_at_its_host_while_others_put(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
+    await settle()
+    await queue.put(f"{B}/1")
+    assert not any(task.done() for task in blocked)
+    handed = []
+    for _ in range(4):
+        async with queue.turn() as turn:
+            handed.append(turn.url)
+    await asyncio.gather(*blocked)
+    assert [url for url in handed if url.startswith(A)] == [f"{A}/{place}" for place in (1, 2, 3)]
+    assert queue.statistics().hosts == 0
+
+
+async def test_a_put_that_is_cancelled_puts_nothing_and_passes_its_room_on(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    first, second = (asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3))
+    await settle()
+    async with queue.turn():
+        first.cancel()  # woken, and not resumed yet
+        await settle()
+        assert first.cancelled()
+        assert second.done()
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/3"
+    await queue.join()
+    assert queue.statistics().hosts == 0
+
+
+async def test_the_last_put_that_is_cancelled_leaves_no_host_behind(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    blocked = asyncio.create_task(queue.put(f"{A}/2"))
+    other = asyncio.create_task(queue.put(f"{A}/3"))
+    await settle()
+    async with queue.turn():
+        blocked.cancel()
+        other.cancel()
+        await settle()
+    assert queue.statistics().hosts == 0
+
+
+async def test_a_put_that_is_cancelled_while_it_waits_leaves_the_line(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    first, second = (asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3))
+    await settle()
+    first.cancel()
+    await settle()
+    async with queue.turn():
+        pass
+    await second
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/3"
+
+
+@pytest.mark.parametrize("options", [{"maxsize": -1}, {"max_deferrals": -1}, {"max_asking": 0}])
+async def test_options_that_cannot_be_meant_are_refused(gate: Gatekeeper, options: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        PoliteQueue(gate, **options)  # type: ignore[arg-type]
