@@ -117,14 +117,19 @@ class Host(Generic[Item]):
             lane.entries[0].offered = True
             heapq.heappush(self.heads, lane.entries[0])
 
-    def head(self) -> Entry[Item] | None:
-        """Return the entry that is next here, None if all wait for a robots.txt."""
+    def has_head(self) -> bool:
+        """Return whether there is an entry that is next here; not if all wait for a robots.txt."""
         while self.heads:
             entry = self.heads[0]
             if not entry.lane.parked and entry.lane.entries and entry.lane.entries[0] is entry:
-                return entry
+                return True
             heapq.heappop(self.heads).offered = False
-        return None
+        return False
+
+    def head(self) -> Entry[Item]:
+        """Return the entry that is next here, of a host that has one."""
+        self.has_head()  # puts it first
+        return self.heads[0]
 
     def remove(self, entry: Entry[Item]) -> None:
         """Take out what ``head`` has returned."""

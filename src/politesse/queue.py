@@ -158,6 +158,7 @@ class PoliteQueue(Generic[Item]):
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
+        gate.when_closed(self._fail)
 
     async def put(self, url: str, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url``, waiting for room at its host if need be.
@@ -209,9 +210,8 @@ class PoliteQueue(Generic[Item]):
 
     async def join(self) -> None:
         """Wait until all that was put is done; raises ClosedError if the gatekeeper is closed before."""
+        await self._finished.wait()
         if self._size or self._under_way:
-            self._raise_failure()
-            await self._finished.wait()
             self._raise_failure()
 
     def close(self) -> None:
@@ -223,8 +223,7 @@ class PoliteQueue(Generic[Item]):
         self._closed = True
         for host in self._hosts.values():
             host.putters.wake_all()
-        if not self._size:
-            self._workers.wake_all()
+        self._workers.wake_all()
 
     def qsize(self) -> int:
         """Return how many URLs wait; turns under way do not count."""
@@ -307,16 +306,13 @@ class PoliteQueue(Generic[Item]):
 
     def _try_at(self, host: Host[Item]) -> tuple[Turn, Item | None] | None:
         entry = host.head()
-        if entry is None:
-            host.placed = False
-            return None
         answer = self._attempt(entry.url)
         host.placed = False
         if isinstance(answer, Turn):
             entry.lane.deferrals = 0
             self._under_way += 1
             self._remove(entry)
-            if host.head() is not None:
+            if host.has_head():
                 self._watch(entry.lane)
             return answer, entry.item
         if isinstance(answer, Verdict):
@@ -376,7 +372,7 @@ class PoliteQueue(Generic[Item]):
 
     def _place(self, host: Host[Item], *, first: bool = False) -> None:
         """Put the host into the round if it has a head and is nowhere; ``first`` is for the worker that is at it."""
-        if host.placed or host.head() is None:
+        if host.placed or not host.has_head():
             return
         host.placed = True
         if first:
@@ -425,7 +421,8 @@ class PoliteQueue(Generic[Item]):
         error = task.exception()
         if error is not None:
             self._fail(error)
-            return
+        if self._failure is not None:
+            return  # be it that the gate was closed a moment after this answer
         if not self._defer(lane, task.result()):
             lane.parked = False
             self._ahead += not lane.ahead
@@ -440,9 +437,11 @@ class PoliteQueue(Generic[Item]):
     def _defer(self, lane: Lane[Item], verdict: Verdict) -> bool:
         """Park the lane until its robots.txt may be asked for again, if that is what the verdict says."""
         not_before = verdict.not_before
-        if not_before is None or not _is_deferral(verdict) or lane.deferrals >= self._max_deferrals:
+        if not_before is None or not _is_deferral(verdict):
             return False
-        if not_before != lane.not_before:  # else a timer came early, or another URL heard the same
+        if not_before != lane.not_before:  # else the wall clock was set forward, and nobody was asked since
+            if lane.deferrals >= self._max_deferrals:
+                return False
             lane.not_before = not_before
             lane.deferrals += 1
         lane.parked = True
@@ -460,7 +459,6 @@ class PoliteQueue(Generic[Item]):
         for timer in self._deferred.values():
             timer.cancel()
         self._deferred.clear()
-        self._unasked.clear()
         for host in self._hosts.values():
             host.putters.wake_all()
         self._workers.wake_all()
@@ -481,4 +479,4 @@ def _checked_origin(url: str) -> Origin:
 
 
 def _is_deferral(verdict: Verdict) -> bool:
-    return not verdict.allowed and verdict.reason in _DEFERRING and verdict.not_before is not None
+    return not verdict.allowed and verdict.reason in _DEFERRING

@@ -13,8 +13,9 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakMethod
 
-from politesse.errors import ConfigurationError, Disallowed, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.events import Event
 from politesse.origin import Origin, split
 from politesse.pacing.pace import longest_stated_s
@@ -86,6 +87,7 @@ class Shared:
         "allowed",
         "cache",
         "clock",
+        "closing",
         "denied",
         "disallowed",
         "pacer",
@@ -112,6 +114,7 @@ class Shared:
         self.publisher = publisher
         self.reports = reports
         self.policies: dict[str, HostPolicy] = {}
+        self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] = {}  # whom to tell, in order
         self.allowed = 0
         self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
         self.denied: Counter[Reason] = Counter()  # for all other reasons
@@ -294,6 +297,11 @@ class AgentView:
         entry = self._entries.get(str(origin))
         rules = None if entry is None else entry.rules.get(self._agent)  # a look is no time to forget a pace
         self._shared.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
+
+    def when_closed(self, method: Callable[[ClosedError], None]) -> None:
+        """Call a bound method when the gatekeeper is closed, with what to raise, if its object is still in use then."""
+        closing = self._shared.closing
+        closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
 
     @property
     def clock(self) -> Clock:

@@ -1,19 +1,26 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from politesse import (
-    Gatekeeper,
-)
+from politesse import Gatekeeper
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.queue.crawl import UA
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-from tests.unit.queue.crawl import UA
+
+@pytest.fixture(autouse=True)
+async def _no_callback_fails() -> AsyncIterator[None]:
+    """What a callback of the event loop raises is only logged there: here it fails the test."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    yield
+    assert not failures
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from politesse.queue import PoliteQueue, QueueClosed
-from politesse.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from politesse.testing import ManualClock
 
 A = "https://a.example"
 B = "https://b.example"

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from politesse import (
-    Gatekeeper,
-    PacingOptions,
-)
+from politesse import Gatekeeper, PacingOptions
 from politesse.queue import PoliteQueue
-from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Log, settle, waiting
+
+if TYPE_CHECKING:
+    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_unknown_origin_is_asked_at_once_and_handed_out_when_known(
@@ -108,3 +108,109 @@ async def test_no_unknown_host_is_starved_by_hosts_with_much_work(
     log = Log(queue, clock)
     await log.drain(workers=2, took_s=1)
     assert len({url.split("/")[2] for url in log.urls[:60]}) == 20
+
+
+async def test_each_hand_out_has_one_more_origin_asked_for_while_those_asked_before_are_slow(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    ready = [f"https://ready{place}.example" for place in range(10)]
+    await gate.check_batch(ready)
+    await clock.sleep(5)
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=2)
+    for place in range(10):
+        fetcher.answers[f"https://h{place}.example"] = "User-agent: *\nCrawl-delay: 3000\n"
+        await queue.put(f"https://h{place}.example/")
+        await queue.put(f"{ready[place]}/")
+    await settle(30)
+    known = len(fetcher.requests)
+    assert known == len(ready) + 2
+    for handed in range(1, 6):
+        async with queue.turn() as turn:
+            assert turn.url == f"{ready[handed - 1]}/"
+            await settle(30)
+            assert len(fetcher.requests) == known + handed
+
+
+async def put_and_count(queue: PoliteQueue[object], fetcher: ScriptedFetcher) -> int:
+    """Put URLs of five unknown hosts; return of how many robots.txt is asked for without a worker."""
+    before = len(fetcher.requests)
+    for place in range(5):
+        await queue.put(f"https://new{place}.example/")
+    await settle(30)
+    return len(fetcher.requests) - before
+
+
+async def test_what_was_handed_out_makes_room_to_ask_ahead_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=2)
+    for url in (f"{A}/1", f"{B}/1"):
+        await queue.put(url)
+    for _ in range(2):
+        async with queue.turn():
+            pass
+    assert await put_and_count(queue, fetcher) == 2
+
+
+async def test_an_origin_asked_ahead_counts_once_however_many_urls_are_handed_out(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=2)
+    for place in range(4):
+        await queue.put(f"{A}/{place}")
+    for _ in range(4):
+        async with queue.turn():
+            pass
+    assert await put_and_count(queue, fetcher) == 2
+
+
+async def test_an_origin_asked_twice_before_its_first_hand_out_counts_once(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=1)
+    await queue.put(f"{A}/1")
+    await settle()
+    await gate.forget(A)
+    async with queue.turn():
+        assert fetcher.count(A) == 2
+    assert await put_and_count(queue, fetcher) == 1
+
+
+async def test_a_question_that_was_cancelled_is_asked_with_the_next(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    await settle()
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == f"queue: robots.txt of {A}"]
+    task.cancel()
+    await settle()
+    assert queue.statistics().asking == 0
+    fetcher.gate.set()
+    await queue.put(f"{B}/1")
+    async with waiting(queue, 2) as workers:
+        assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{B}/1"}
+
+
+async def test_a_copy_that_ran_out_is_asked_for_even_where_there_is_no_room_to_ask(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=1)
+    await gate.check(A)
+    await queue.put(f"{A}/1")
+    await gate.forget(A)
+    fetcher.gate.clear()
+    await queue.put(f"{B}/1")
+    await queue.put("https://c.example/1")
+    async with waiting(queue):
+        assert queue.statistics().asking == 2  # B, the one there is room for, and A
+        assert fetcher.count("https://c.example") == 0
+
+
+async def test_unless_told_otherwise_a_hundred_are_asked_at_once_in_the_order_of_their_coming(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    for place in range(150):
+        await queue.put(f"https://h{place}.example/")
+    async with waiting(queue):
+        assert queue.statistics().asking == 100
+        assert [request.origin.host for request in fetcher.requests] == [f"h{place}.example" for place in range(100)]

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    Gatekeeper,
-)
 from politesse.queue import PoliteQueue, QueueStatistics
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import A, Log, settle, waiting
+from tests.unit.queue.crawl import NOTHING, A, Log, settle, waiting
+
+if TYPE_CHECKING:
+    from politesse import Gatekeeper
+    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_a_cancelled_worker_loses_no_url(queue: PoliteQueue[object], fetcher: ScriptedFetcher) -> None:
@@ -123,3 +124,37 @@ async def test_a_cancellation_in_the_block_ends_the_turn_and_counts_as_done(
         await task
     assert gate.statistics().turns == 0
     await queue.join()
+
+
+async def test_a_worker_cancelled_amid_refusals_leaves_the_rest_to_the_next(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.answers[A] = NOTHING
+    async with waiting(queue, 2) as [first, second]:
+        for place in range(1_000):
+            await queue.put(f"{A}/{place}")
+        while queue.qsize() == 1_000:
+            await asyncio.sleep(0)
+        assert queue.qsize()
+        first.cancel()
+        async with asyncio.timeout(5):
+            await queue.join()
+        assert first.cancelled()
+        assert not second.done()
+
+
+async def test_a_put_that_is_overtaken_when_woken_keeps_the_host_of_the_other(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    blocked = asyncio.create_task(queue.put(f"{A}/2"))
+    await settle()
+    async with queue.turn():
+        queue.put_nowait(f"{A}/3")  # the other is woken, and has not resumed yet
+        await settle()
+        assert not blocked.done()
+        assert (queue.qsize(), queue.statistics().hosts) == (1, 1)
+    for url in (f"{A}/3", f"{A}/2"):
+        async with queue.turn() as turn:
+            assert turn.url == url
+    await blocked
+    assert queue.statistics().hosts == 0

@@ -3,19 +3,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from dataclasses import FrozenInstanceError
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    AgentView,
-    Gatekeeper,
-    NotYet,
-    PacingOptions,
-    Turn,
-)
+from politesse import AgentView, Gatekeeper, NotYet, PacingOptions, Turn
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
-from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Log
+
+if TYPE_CHECKING:
+    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_repr_and_statistics_tell_what_it_holds(queue: PoliteQueue[object], gate: Gatekeeper) -> None:
@@ -90,3 +88,11 @@ async def test_ten_thousand_hosts_cost_few_looks_each(fetcher: ScriptedFetcher, 
     assert all(after - before >= 1.5 for before, after in moments.values())  # 0.5 s taken, then 1 s of pause
     # 100 workers at 0.5 s each are what is scarce: nobody waits while somebody is ready.
     assert log.handed[-1][1] < 1.1 * hosts * rounds * 0.5 / workers + 5
+
+
+async def test_statistics_are_a_snapshot(queue: PoliteQueue[object]) -> None:
+    before = queue.statistics()
+    with pytest.raises(FrozenInstanceError):
+        before.queued = 5  # type: ignore[misc]
+    await queue.put(f"{A}/1")
+    assert (before.queued, queue.statistics().queued) == (0, 1)

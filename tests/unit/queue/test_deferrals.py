@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from politesse import (
-    Gatekeeper,
-)
+from politesse import Gatekeeper, Reason
+from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import A, B, Log, waiting
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
+
+if TYPE_CHECKING:
+    from politesse import Event
+    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 @pytest.mark.parametrize("status", [503, 429])
@@ -65,3 +69,96 @@ async def test_answers_in_between_begin_the_count_of_deferrals_anew(
     await gate.forget(A)
     async with queue.turn() as turn:
         assert turn.url == f"{A}/1"
+
+
+async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = [503, 404]
+    verdict = await gate.check(A)
+    assert verdict.not_before is not None
+    wait_s = verdict.not_before - clock.wall()
+    clock.set_wall(clock.wall() + 100_000)
+    looks: list[Event] = []
+    gate.subscribe(looks.append)
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
+    await queue.put(f"{A}/1")
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/1"
+        assert wait_s <= clock.monotonic() <= wait_s + 5
+    assert queue.statistics().refused == 0
+    assert len(looks) <= wait_s + 10  # about one look each second
+
+
+async def test_a_refusal_by_rule_begins_the_count_of_deferrals_anew(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = [503, "User-agent: *\nDisallow: /private\n", 503, 404]
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
+    await queue.put(f"{A}/private")
+    await queue.put(f"{A}/open")
+    async with waiting(queue) as [worker]:
+        while fetcher.count(A) < 2:
+            await clock.sleep(0.1)
+        await settle()
+        assert queue.statistics().refused == 1
+        assert not worker.done()  # the pause after robots.txt is not over yet
+        await gate.forget(A)
+        assert await worker == f"{A}/open"
+    assert fetcher.count(A) == 4
+    assert queue.statistics().refused == 1
+
+
+async def test_refusals_after_the_last_deferral_begin_no_count_anew(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = 503
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
+    for place in range(3):
+        await queue.put(f"{A}/{place}")
+    async with waiting(queue):
+        await queue.join()
+    assert queue.statistics().refused == 3
+    assert fetcher.count(A) == 2
+
+
+async def test_report_mode_defers_nothing(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+    fetcher.answers[A] = 503
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate)
+        await queue.put(f"{A}/1")
+        async with queue.turn() as turn:
+            assert (turn.url, turn.verdict.reason) == (f"{A}/1", Reason.UNREACHABLE)
+            assert queue.statistics().deferred == 0
+            assert clock.monotonic() < 10
+        await gate.check(A)
+        await queue.put(f"{A}/2")  # now that it is known
+        async with queue.turn() as turn:
+            assert turn.url == f"{A}/2"
+
+
+async def test_what_a_copy_that_serves_after_429_disallows_is_refused_at_once(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    busy = FetchResponse(429, f"{A}/robots.txt", headers={"retry-after": "500"})
+    fetcher.answers[A] = [NOTHING, busy]
+    await gate.check(A)
+    await clock.sleep(86_400 * 0.9)  # it is fresh still, and old enough to be asked for again behind the answer
+    await gate.check(A)
+    await settle()
+    verdict = await gate.check(A)
+    assert (verdict.reason, verdict.not_before is not None) == (Reason.DISALLOW_RULE, True)
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    async with waiting(queue):
+        await settle()
+        assert (queue.statistics().refused, queue.statistics().deferred) == (1, 0)
+
+
+async def test_unless_told_otherwise_an_origin_is_deferred_five_times(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = 503
+    await queue.put(f"{A}/1")
+    await Log(queue, clock).drain()
+    assert fetcher.count(A) == 1 + 5

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    ClosedError,
-    Gatekeeper,
-)
+from politesse import ClosedError, Gatekeeper, HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import NOTHING, A, B, Log, settle, waiting
+from politesse.testing import ManualClock
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
+
+if TYPE_CHECKING:
+    from politesse.testing import ScriptedFetcher
 
 
 async def test_join_waits_for_turns_under_way(queue: PoliteQueue[object]) -> None:
@@ -124,3 +126,120 @@ async def test_no_task_is_left_when_all_is_done(queue: PoliteQueue[object], cloc
     gc.collect()
     await settle()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def standing(fetcher: ScriptedFetcher, state: str) -> tuple[Gatekeeper, PoliteQueue[object], ManualClock]:
+    """Return a queue with one URL in it, on a clock that stands still, so that nothing else could free anybody."""
+    clock = ManualClock()
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
+    if state == "deferred":
+        fetcher.answers[A] = 503
+    else:
+        await gate.check(A)
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    if state != "empty":
+        await queue.put(f"{A}/1")
+    await settle()
+    return gate, queue, clock
+
+
+@pytest.mark.parametrize("state", ["empty", "ready", "deferred"])
+async def test_closing_the_gatekeeper_frees_at_once_who_waits_for_no_event_of_it(
+    fetcher: ScriptedFetcher, state: str
+) -> None:
+    gate, queue, clock = await standing(fetcher, state)
+    waits = []
+    if state != "empty":
+        waits += [queue.join(), queue.put(f"{A}/2")]
+    if state != "ready":
+        waits.append(Log(queue, clock).work())
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await settle()
+    assert not any(task.done() for task in tasks)
+    await gate.aclose()
+    await settle()
+    assert all(task.done() for task in tasks)
+    assert [type(task.exception()) for task in tasks] == [ClosedError] * len(tasks)
+
+
+async def test_closing_the_gatekeeper_leaves_no_timer_and_no_deferral(fetcher: ScriptedFetcher) -> None:
+    gate, queue, clock = await standing(fetcher, "deferred")
+    assert queue.statistics().deferred == 1
+    assert any(not timer.cancelled for _, _, timer in clock._timers)
+    await gate.aclose()
+    await settle()
+    assert queue.statistics().deferred == 0
+    assert not any(not timer.cancelled for _, _, timer in clock._timers)
+
+
+async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: ScriptedFetcher) -> None:
+    clock = ManualClock()
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
+    fetcher.answers[A] = 503
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=1)
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    await queue.put(f"{B}/1")
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == f"queue: robots.txt of {A}"]
+    await settle()
+    fetcher.gate.set()
+    while not task.done():
+        await asyncio.sleep(0)
+    await gate.aclose()
+    await settle()
+    assert task.exception() is None
+    assert not any(not timer.cancelled for _, _, timer in clock._timers)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert fetcher.count(B) == 0
+
+
+async def test_join_ends_well_if_all_was_done_before_the_gatekeeper_was_closed(
+    queue: PoliteQueue[object], gate: Gatekeeper
+) -> None:
+    await queue.put(f"{A}/1")
+    async with queue.turn():
+        joined = asyncio.create_task(queue.join())
+        await settle()
+    await gate.aclose()
+    await joined
+    await queue.join()
+
+
+async def test_join_tells_of_a_gatekeeper_closed_amid_the_last_turn(
+    queue: PoliteQueue[object], gate: Gatekeeper
+) -> None:
+    await queue.put(f"{A}/1")
+    async with queue.turn():
+        await gate.aclose()
+        with pytest.raises(ClosedError):
+            await queue.join()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_queue_at_a_gatekeeper_that_was_closed_tells_so(gate: Gatekeeper, *, known: bool) -> None:
+    gate.set_policy("a.example", HostPolicy(exempt=known, reason="our own"))
+    await gate.aclose()
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    async with waiting(queue, 3) as workers:
+        results = await asyncio.gather(*workers, return_exceptions=True)
+    assert [type(result) for result in results] == [ClosedError] * 3
+
+
+async def test_a_gatekeeper_keeps_no_queue_alive(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    seen = weakref.ref(queue)
+    del queue
+    gc.collect()
+    assert seen() is None
+    assert not gate._shared.closing
+
+
+async def test_closing_the_queue_while_much_is_left_ends_no_worker(
+    queue: PoliteQueue[object], clock: ManualClock
+) -> None:
+    async with waiting(queue, 2) as workers:
+        await queue.put(f"{A}/1")
+        await queue.put(f"{A}/2")
+        queue.close()
+        assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{A}/2"}

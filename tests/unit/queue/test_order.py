@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from itertools import pairwise
 
-from politesse import (
-    Gatekeeper,
-    HostPolicy,
-    Reason,
-)
+import pytest
+
+from politesse import Decided, Event, Gatekeeper, HostPolicy, Reason
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, C, Log, waiting
@@ -190,3 +189,57 @@ async def test_views_queue_for_their_own_groups(gate: Gatekeeper, fetcher: Scrip
     await queue.put(f"{A}/1")
     await Log(queue, clock).drain()
     assert refused == [f"{A}/1"]
+
+
+async def test_refusals_are_gone_through_before_the_next_host(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    await gate.check_batch([A, B])
+    await clock.sleep(5)
+    for url in (f"{A}/private/1", f"{A}/private/2", f"{A}/open", f"{B}/1"):
+        await queue.put(url)
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/open"
+
+
+@pytest.mark.parametrize("state", ["unreachable", "forgotten"])
+async def test_a_host_goes_on_at_once_with_the_origin_whose_robots_txt_is_known(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, state: str
+) -> None:
+    fetcher.answers[A] = 503 if state == "unreachable" else 404
+    await gate.check_batch([A, "http://a.example", B])
+    await clock.sleep(5)
+    await queue.put(f"{A}/1", priority=-1)
+    await queue.put("http://a.example/1")
+    await queue.put(f"{B}/1")
+    if state == "forgotten":
+        fetcher.gate.clear()
+        await gate.forget(A)
+    async with queue.turn() as turn:
+        assert turn.url == "http://a.example/1"
+
+
+async def test_what_a_subscriber_puts_in_front_upsets_no_order(
+    queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
+) -> None:
+    await gate.check(A)
+    await clock.sleep(5)
+    places = list(range(1, 30))
+    random.Random(3).shuffle(places)
+    await queue.put(f"{A}/0", priority=0)
+    for place in places:
+        await queue.put(f"{A}/{place}", priority=place)
+    extra = [f"{A}/{place}" for place in (-1, -2, -3)]
+
+    def put(event: Event) -> None:
+        if isinstance(event, Decided) and extra and event.verdict.url == f"{A}/0":
+            for place in (-1, -2, -3):
+                queue.put_nowait(extra.pop(0), priority=place)
+
+    gate.subscribe(put)
+    handed = []
+    for _ in range(33):
+        async with queue.turn() as turn:
+            handed.append(int(turn.url.rsplit("/", 1)[1]))
+    assert handed == [0, -3, -2, -1, *range(1, 30)]

@@ -1,20 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    Decided,
-    Event,
-    Gatekeeper,
-    InvalidURL,
-    Reason,
-    Verdict,
-)
+from politesse import Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
 from politesse.queue import PoliteQueue
-from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import NOTHING, UA, A, B, settle, waiting
+
+if TYPE_CHECKING:
+    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_disallowed_urls_are_told_and_count_as_done(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:

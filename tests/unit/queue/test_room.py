@@ -4,10 +4,7 @@ import asyncio
 
 import pytest
 
-from politesse import (
-    ConfigurationError,
-    Gatekeeper,
-)
+from politesse import ConfigurationError, Gatekeeper
 from politesse.queue import PoliteQueue
 from tests.unit.queue.crawl import A, B, settle
 
@@ -85,3 +82,30 @@ async def test_a_put_that_is_cancelled_while_it_waits_leaves_the_line(gate: Gate
 async def test_options_that_cannot_be_meant_are_refused(gate: Gatekeeper, options: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         PoliteQueue(gate, **options)  # type: ignore[arg-type]
+
+
+async def test_one_that_was_handed_out_makes_room_for_one(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
+    await settle()
+    async with queue.turn():
+        await settle()
+        assert [task.done() for task in blocked] == [True, False]
+    for task in blocked:
+        task.cancel()
+    await settle()
+
+
+async def test_by_default_there_is_room_for_all_and_the_priority_is_zero(queue: PoliteQueue[object]) -> None:
+    for place, priority in enumerate([1, None, 0, -1]):
+        if priority is None:
+            queue.put_nowait(f"{A}/{place}")
+            await queue.put(f"{A}/{place}+")
+        else:
+            queue.put_nowait(f"{A}/{place}", priority=priority)
+    handed = []
+    for _ in range(5):
+        async with queue.turn() as turn:
+            handed.append(turn.url.removeprefix(f"{A}/"))
+    assert handed == ["3", "1", "1+", "2", "0"]
