@@ -12,7 +12,7 @@ from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.access.guard import SystemResolver
 from politesse.access.options import CacheOptions
 from politesse.clock import SystemClock
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import Event, Publisher
 from politesse.identity import Identity
 from politesse.origin import Origin, split
@@ -150,11 +150,8 @@ class Gatekeeper(AgentView):
 
     async def aclose(self) -> None:
         """End all fetches, close the store. Who waits for a verdict or a turn, or asks later, gets ClosedError."""
+        self.tell_closed()
         await self._shared.pacer.aclose()
-        for reference in list(self._shared.closing):
-            tell = reference()
-            if tell is not None:
-                tell(ClosedError("the gatekeeper was closed"))
         await self._shared.cache.aclose()
 
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:

@@ -113,7 +113,7 @@ class Host(Generic[Item]):
 
     def offer(self, lane: Lane[Item]) -> None:
         """Let the first entry of ``lane`` compete."""
-        if not lane.parked and lane.entries and not lane.entries[0].offered:
+        if not lane.parked and not lane.entries[0].offered:
             lane.entries[0].offered = True
             heapq.heappush(self.heads, lane.entries[0])
 

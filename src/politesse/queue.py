@@ -330,9 +330,6 @@ class PoliteQueue(Generic[Item]):
             return self._gate.try_turn(url)
         except Disallowed as disallowed:
             return disallowed.verdict
-        except ClosedError as error:
-            self._fail(error)
-            raise
 
     def _turn_away(self, entry: Entry[Item], verdict: Verdict) -> None:
         """Defer or refuse; the host has cost nothing and is tried again at once."""
@@ -387,10 +384,7 @@ class PoliteQueue(Generic[Item]):
     def _watch(self, lane: Lane[Item]) -> None:
         """Have the host of the lane enter the round when its time has come."""
         lane.host.placed = True
-        try:
-            self._gate.when_ready(lane.origin, partial(self._enter_round, lane.host))
-        except ClosedError as error:
-            self._fail(error)
+        self._gate.when_ready(lane.origin, partial(self._enter_round, lane.host))
 
     def _park(self, lane: Lane[Item]) -> None:
         """Have the robots.txt of a lane asked for as soon as there is room for it."""

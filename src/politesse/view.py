@@ -114,7 +114,8 @@ class Shared:
         self.publisher = publisher
         self.reports = reports
         self.policies: dict[str, HostPolicy] = {}
-        self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] = {}  # whom to tell, in order
+        # Whom to tell of the close, in order; None once it has come.
+        self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
         self.allowed = 0
         self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
         self.denied: Counter[Reason] = Counter()  # for all other reasons
@@ -299,9 +300,23 @@ class AgentView:
         self._shared.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
-        """Call a bound method when the gatekeeper is closed, with what to raise, if its object is still in use then."""
+        """Call a bound method with what to raise, before anything else raises it, when the gatekeeper is closed.
+
+        At once if it is closed already; never once nobody else holds the object that the method is bound to.
+        """
         closing = self._shared.closing
-        closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
+        if closing is None:
+            method(ClosedError("the gatekeeper was closed"))
+        else:
+            closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
+
+    def tell_closed(self) -> None:
+        """Call all who asked for it by ``when_closed``."""
+        closing, self._shared.closing = self._shared.closing, None
+        for reference in list(closing or ()):
+            method = reference()
+            if method is not None:
+                method(ClosedError("the gatekeeper was closed"))
 
     @property
     def clock(self) -> Clock:

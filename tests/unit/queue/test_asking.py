@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from politesse import Gatekeeper, PacingOptions
+from politesse import Event, Gatekeeper, PacingOptions
 from politesse.queue import PoliteQueue
 from tests.unit.queue.crawl import UA, A, B, Log, settle, waiting
 
@@ -213,4 +213,31 @@ async def test_unless_told_otherwise_a_hundred_are_asked_at_once_in_the_order_of
         await queue.put(f"https://h{place}.example/")
     async with waiting(queue):
         assert queue.statistics().asking == 100
-        assert [request.origin.host for request in fetcher.requests] == [f"h{place}.example" for place in range(100)]
+        fetcher.gate.set()
+        await settle(50)
+        assert [request.origin.host for request in fetcher.requests] == [f"h{place}.example" for place in range(150)]
+
+
+async def test_a_worker_that_has_to_wait_has_as_many_asked_for_as_may_be(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=4)
+    for place in range(12):
+        await queue.put(f"https://h{place}.example/")
+    await settle()  # no longer: the clock would jump
+    assert len(fetcher.requests) == 4
+    fetcher.gate.clear()
+    async with waiting(queue):  # none is ready: the pause after each robots.txt is not over yet
+        assert queue.statistics().asking == 4
+
+
+async def test_a_known_host_that_is_not_ready_is_looked_at_without_asking(
+    queue: PoliteQueue[object], gate: Gatekeeper
+) -> None:
+    await gate.check(A)
+    looks: list[Event] = []
+    gate.subscribe(looks.append)
+    await queue.put(f"{A}/1")
+    async with waiting(queue) as [worker]:
+        assert not worker.done()
+        assert len(looks) == 2  # of the one who put and of the worker

@@ -162,3 +162,37 @@ async def test_unless_told_otherwise_an_origin_is_deferred_five_times(
     await queue.put(f"{A}/1")
     await Log(queue, clock).drain()
     assert fetcher.count(A) == 1 + 5
+
+
+@pytest.mark.parametrize("between", [404, "User-agent: *\nDisallow: /1\n"])
+async def test_the_count_begun_anew_allows_no_more_than_the_first(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, between: str | int
+) -> None:
+    fetcher.answers[A] = [503, between, 503]
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
+    for place in (1, 2):
+        await queue.put(f"{A}/{place}")
+    async with waiting(queue) as [worker]:
+        while fetcher.count(A) < 2 or queue.qsize() == 2:
+            await clock.sleep(0.1)
+        await gate.forget(A)
+        async with waiting(queue):
+            await queue.join()
+        assert worker.done() == (between == 404)
+    assert fetcher.count(A) == 4  # the first and its repetition, the same again
+    assert queue.statistics().refused == (1 if between == 404 else 2)
+
+
+async def test_a_deferred_origin_is_not_looked_at_before_its_time(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = 503
+    verdict = await gate.check(A)
+    looks: list[Event] = []
+    await queue.put(f"{A}/1")
+    async with waiting(queue):
+        gate.subscribe(looks.append)
+        assert queue.statistics().deferred == 1
+        assert verdict.not_before is not None
+        await clock.sleep(verdict.not_before - clock.wall() - 0.1)
+        assert looks == []

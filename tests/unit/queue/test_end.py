@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import ClosedError, Gatekeeper, HostPolicy
+from politesse import ClosedError, Gatekeeper
 from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
@@ -85,11 +85,11 @@ async def test_the_last_refusal_of_a_closed_queue_frees_all_workers(
 async def test_close_wakes_those_who_wait_to_put(gate: Gatekeeper) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
     await queue.put(f"{A}/1")
-    blocked = asyncio.create_task(queue.put(f"{A}/2"))
+    blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
     await settle()
     queue.close()
-    with pytest.raises(QueueClosed):
-        await blocked
+    results = await asyncio.gather(*blocked, return_exceptions=True)
+    assert [type(result) for result in results] == [QueueClosed] * 2
 
 
 @pytest.mark.parametrize("state", ["asking", "pacing", "deferred", "queued elsewhere"])
@@ -150,7 +150,7 @@ async def test_closing_the_gatekeeper_frees_at_once_who_waits_for_no_event_of_it
     gate, queue, clock = await standing(fetcher, state)
     waits = []
     if state != "empty":
-        waits += [queue.join(), queue.put(f"{A}/2")]
+        waits += [queue.join(), queue.put(f"{A}/2"), queue.put(f"{A}/3")]
     if state != "ready":
         waits.append(Log(queue, clock).work())
     tasks = [asyncio.create_task(wait) for wait in waits]
@@ -215,12 +215,11 @@ async def test_join_tells_of_a_gatekeeper_closed_amid_the_last_turn(
             await queue.join()
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_a_queue_at_a_gatekeeper_that_was_closed_tells_so(gate: Gatekeeper, *, known: bool) -> None:
-    gate.set_policy("a.example", HostPolicy(exempt=known, reason="our own"))
+async def test_a_queue_at_a_gatekeeper_that_was_closed_tells_so(gate: Gatekeeper) -> None:
     await gate.aclose()
     queue: PoliteQueue[object] = PoliteQueue(gate)
-    await queue.put(f"{A}/1")
+    with pytest.raises(ClosedError):
+        await queue.put(f"{A}/1")
     async with waiting(queue, 3) as workers:
         results = await asyncio.gather(*workers, return_exceptions=True)
     assert [type(result) for result in results] == [ClosedError] * 3
@@ -232,7 +231,7 @@ async def test_a_gatekeeper_keeps_no_queue_alive(gate: Gatekeeper) -> None:
     del queue
     gc.collect()
     assert seen() is None
-    assert not gate._shared.closing
+    assert gate._shared.closing == {}
 
 
 async def test_closing_the_queue_while_much_is_left_ends_no_worker(
@@ -243,3 +242,31 @@ async def test_closing_the_queue_while_much_is_left_ends_no_worker(
         await queue.put(f"{A}/2")
         queue.close()
         assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{A}/2"}
+
+
+async def test_a_refusal_while_the_last_turn_is_under_way_ends_no_join(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher
+) -> None:
+    fetcher.answers[B] = NOTHING
+    await queue.put(f"{A}/1")
+    async with queue.turn():
+        await queue.put(f"{B}/1")
+        joined = asyncio.create_task(queue.join())
+        async with waiting(queue):
+            await settle()
+            assert queue.statistics().refused == 1
+            assert not joined.done()
+    await joined
+
+
+async def test_the_close_of_the_gatekeeper_is_told_as_the_cause_whatever_failed_after_it(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    await settle()
+    await gate.aclose()
+    await settle()
+    with pytest.raises(ClosedError, match="1 URLs queued") as raised:
+        await queue.put(f"{B}/1")
+    assert str(raised.value.__cause__) == "the gatekeeper was closed"

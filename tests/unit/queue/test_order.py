@@ -243,3 +243,18 @@ async def test_what_a_subscriber_puts_in_front_upsets_no_order(
         async with queue.turn() as turn:
             handed.append(int(turn.url.rsplit("/", 1)[1]))
     assert handed == [0, -3, -2, -1, *range(1, 30)]
+
+
+async def test_what_is_ready_is_handed_out_without_giving_way(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    await gate.check(A)
+    await clock.sleep(5)
+    for place in range(20):
+        await queue.put(f"{A}/private/{place}")
+    await queue.put(f"{A}/open")
+    others: list[str] = []
+    asyncio.get_running_loop().call_soon(others.append, "ran")
+    async with queue.turn() as turn:
+        assert (turn.url, others) == (f"{A}/open", [])

@@ -109,3 +109,18 @@ async def test_by_default_there_is_room_for_all_and_the_priority_is_zero(queue: 
         async with queue.turn() as turn:
             handed.append(turn.url.removeprefix(f"{A}/"))
     assert handed == ["3", "1", "1+", "2", "0"]
+
+
+async def test_the_only_put_that_waited_is_cancelled_and_the_host_stays(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    blocked = asyncio.create_task(queue.put(f"{A}/2"))
+    await settle()
+    blocked.cancel()
+    await settle()
+    assert queue.statistics().hosts == 1
+    with pytest.raises(asyncio.QueueFull):
+        queue.put_nowait(f"{A}/3")
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/1"
+    assert queue.statistics().hosts == 0
