@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 ORIGINS: Final = ("https://a.example", "http://a.example", "https://b.example", "https://c.example")
+MAXSIZE: Final = 3
 FLOOR_S: Final = 1.0
 CLOSED_S: Final = 20.0
 RETRY_AFTER_S: Final = 5.0
@@ -69,7 +70,7 @@ class QueueMachine(RuleBasedStateMachine):
             cache=cache,
         )
         self.queue: PoliteQueue[Put] = PoliteQueue(
-            self.gate, maxsize=3, on_disallowed=self.refused, max_deferrals=2, max_asking=2
+            self.gate, maxsize=MAXSIZE, on_disallowed=self.refused, max_deferrals=2, max_asking=2
         )
         self.puts = 0
         self.queued: dict[int, Put] = {}
@@ -169,23 +170,27 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def put(self, origin: str, place: str, priority: int, waits: bool) -> None:  # noqa: FBT001 - drawn
         put = self.make(origin, place, priority)
-        room = sum(other.host == put.host for other in self.queued.values()) < 3
 
         async def wait() -> None:
             await self.queue.put(put.url, put, priority)
+            assert sum(other.host == put.host for other in self.queued.values()) < MAXSIZE
             self.accept(put)
 
         async def try_now() -> None:
-            self.queue.put_nowait(put.url, put, priority)
-            self.accept(put)
+            room = sum(other.host == put.host for other in self.queued.values()) < MAXSIZE
+            try:
+                self.queue.put_nowait(put.url, put, priority)
+            except asyncio.QueueFull:
+                assert not room
+            else:
+                assert room
+                self.accept(put)
 
         if waits:
             self.putters.append(self.spawn(wait()))
             return
         try:
             self.loop.run_until_complete(try_now())
-        except asyncio.QueueFull:
-            assert not room
         except QueueClosed:
             assert self.closed
         except ClosedError:
