@@ -150,7 +150,7 @@ class Gatekeeper(AgentView):
 
     async def aclose(self) -> None:
         """End all fetches, close the store. Who waits for a verdict or a turn, or asks later, gets ClosedError."""
-        self.tell_closed()
+        self._shared.tell_closed()
         await self._shared.pacer.aclose()
         await self._shared.cache.aclose()
 

@@ -131,6 +131,14 @@ class Shared:
             self.denied[reason] += 1
         return self.reports
 
+    def tell_closed(self) -> None:
+        """Call all who asked for it by ``AgentView.when_closed``."""
+        closing, self.closing = self.closing, None
+        for reference in list(closing or ()):
+            method = reference()
+            if method is not None:
+                method(ClosedError("the gatekeeper was closed"))
+
     def denials(self) -> dict[Reason, int]:
         """Return how many verdicts denied, by reason."""
         by_rule = {Reason.DISALLOW_RULE: self.disallowed} if self.disallowed else {}
@@ -309,14 +317,6 @@ class AgentView:
             method(ClosedError("the gatekeeper was closed"))
         else:
             closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
-
-    def tell_closed(self) -> None:
-        """Call all who asked for it by ``when_closed``."""
-        closing, self._shared.closing = self._shared.closing, None
-        for reference in list(closing or ()):
-            method = reference()
-            if method is not None:
-                method(ClosedError("the gatekeeper was closed"))
 
     @property
     def clock(self) -> Clock:
