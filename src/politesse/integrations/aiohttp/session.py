@@ -280,7 +280,7 @@ class PendingResponse(_Pending["ClientResponse"]):
     __slots__ = ()
 
 
-class PendingWebSocket(_Pending["ClientWebSocketResponse[bool]"]):
+class PendingWebSocket(_Pending["aiohttp.ClientWebSocketResponse[bool]"]):
     """A WebSocket that is opened when it is awaited or entered; leaving it closes it."""
 
     __slots__ = ()
