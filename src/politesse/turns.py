@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse.clock import Clock
-    from politesse.pacing.local import Permit
     from politesse.pacing.scoped import Pacer
+    from politesse.pacing.slot import Permit
     from politesse.ports import Fetcher, FetchRequest, FetchResult
     from politesse.robots import RuleSet
     from politesse.verdict import Verdict

@@ -12,9 +12,10 @@ import pytest
 
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
-from politesse.pacing.local import LocalPacer, Permit
+from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import Limit, PacingOptions
 from politesse.pacing.scoped import Pacer, ScopedPacer
+from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, Resolving, at, rules, settle

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from politesse.errors import ClosedError, TooFar
-from politesse.pacing.local import LocalPacer, Permit
+from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
+from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound
 from tests.unit.pacing.pacing import MIDNIGHT, rules, settle

@@ -8,27 +8,24 @@ to.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import random
-from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, Publisher
 from politesse.pacing.backoff import CLOSING, Bearing
-from politesse.pacing.pace import PacingOptions, rates_hold_until, stated_pace, visit_from
-from politesse.verdict import Bound, NotYet
+from politesse.pacing.pace import PacingOptions
+from politesse.pacing.slot import Permit, Slot, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from politesse.clock import Clock, Timer
-    from politesse.pacing.pace import Pace
     from politesse.robots import RuleSet
+    from politesse.verdict import Bound, NotYet
 
-_NEVER: Final = float("-inf")
 _MIN_TIMER_S: Final = 0.001  # one timer sees to all hosts whose time comes within it
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
@@ -48,120 +45,6 @@ class HeaderOverruled(Event):
     field: str
     value: str
     applied_s: float | None
-
-
-class Permit:
-    """Leave for one request to one host; under way until it is finished or given back.
-
-    Attributes:
-        key: the pacing key.
-        started_mono: when it was stamped.
-        before_mono: the ``last_mono`` of its slot before that.
-        marks: those of its slot, its own included.
-        waited: whether that was later than it was asked for.
-        slot: whose; None once it is over.
-        answered_s: after how many seconds the answer came; None until it is known.
-        beside: those that were taken along with it, in wider scopes.
-    """
-
-    __slots__ = ("answered_s", "before_mono", "beside", "key", "marks", "slot", "started_mono", "waited")
-
-    def __init__(self, slot: _Slot, started_mono: float) -> None:
-        self.key = slot.key
-        self.started_mono = started_mono
-        self.waited = False
-        self.slot: _Slot | None = slot
-        self.before_mono = slot.last_mono
-        self.marks = slot.marks
-        self.answered_s: float | None = None
-        self.beside: tuple[Permit, ...] = ()
-
-    def redeem(self) -> _Slot | None:
-        """Return the slot; None from the second time on."""
-        slot, self.slot = self.slot, None
-        return slot
-
-
-class _Waiter:
-    """Somebody in a queue: woken once it is the head and the time has come, and again if that was too early."""
-
-    __slots__ = ("error", "woken")
-
-    def __init__(self) -> None:
-        self.woken: asyncio.Future[None] = asyncio.Future()
-        self.error: Exception | None = None
-
-    def wake(self) -> None:
-        if not self.woken.done():
-            self.woken.set_result(None)
-
-    def fail(self, error: Exception) -> None:
-        # Beside the future: whoever was woken already, in vain, has to see it too.
-        self.error = self.error or error
-        self.wake()
-
-    def wait_again(self) -> None:
-        self.woken = asyncio.Future()
-
-
-class _Slot:
-    """A busy host.
-
-    Attributes:
-        key: the pacing key.
-        options: those of the pacer, or those set for this host.
-        said: the rules of each of its origins that has asked for a turn.
-        rate_stated: whether these state a Request-rate.
-        stated: the pace that these and the options state, at whatever time of day; None until it is asked for.
-        bearing: what its answers say; None before the first.
-        in_flight: how many requests are under way.
-        last_mono: the end of the last request, or the start of it where several may be under way.
-        marks: how often ``last_mono`` was set, to know who did last.
-        ready_mono: from when on the next may start, as far as the interval and a closure go.
-        bound_by: what binds that.
-        spent: whether the last request was one that waited for no turn.
-        timed: whether the time of day may change it.
-        armed_mono: the time of its entry in the heap that counts; None for none.
-        waiters: in the order in which they came.
-        watchers: whom to call, one after the other, when it is ready and nobody waits.
-    """
-
-    __slots__ = (
-        "armed_mono",
-        "bearing",
-        "bound_by",
-        "in_flight",
-        "key",
-        "last_mono",
-        "marks",
-        "options",
-        "rate_stated",
-        "ready_mono",
-        "said",
-        "spent",
-        "stated",
-        "timed",
-        "waiters",
-        "watchers",
-    )
-
-    def __init__(self, key: str, options: PacingOptions) -> None:
-        self.key = key
-        self.options = options
-        self.said: dict[str, RuleSet] = {}
-        self.stated: Pace | None = None
-        self.rate_stated = False
-        self.bearing: Bearing | None = None
-        self.in_flight = 0
-        self.last_mono = _NEVER
-        self.marks = 0
-        self.ready_mono = _NEVER
-        self.bound_by = Bound.FLOOR
-        self.spent = False
-        self.timed = False
-        self.armed_mono: float | None = None
-        self.waiters: OrderedDict[_Waiter, None] = OrderedDict()
-        self.watchers: deque[Callable[[], None]] = deque()
 
 
 class LocalPacer:
@@ -189,8 +72,8 @@ class LocalPacer:
         self._jitter = jitter
         self._publisher = publisher or Publisher()
         self._options_of: dict[str, PacingOptions] = {}
-        self._slots: dict[str, _Slot] = {}
-        self._heap: list[tuple[float, int, _Slot]] = []
+        self._slots: dict[str, Slot] = {}
+        self._heap: list[tuple[float, int, Slot]] = []
         self._pushes = 0
         self._timer: Timer | None = None
         self._timer_mono = 0.0
@@ -212,7 +95,7 @@ class LocalPacer:
         if not slot.waiters and self._is_ready(slot, now_mono):
             return self._stamp(slot, now_mono)
         self._arm(slot)
-        return self._not_yet(slot, now_mono)
+        return slot.not_yet(now_mono, self._wall())
 
     async def start(  # noqa: C901 - in one piece: a frame more would cost every task that is resumed
         self,
@@ -232,12 +115,12 @@ class LocalPacer:
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
             return self._stamp(slot, now_mono)
-        waiter = _Waiter()
+        waiter = Waiter()
         alarm = None
         if max_wait_s is not None:
             if slot.ready_mono - now_mono > max_wait_s:
                 self._arm(slot)
-                raise TooFar(key, self._not_yet(slot, now_mono), max_wait_s)
+                raise TooFar(key, slot.not_yet(now_mono, self._wall()), max_wait_s)
             # The words of the error are those of the moment at which it is raised.
             alarm = self._clock.call_later(max_wait_s, lambda: waiter.fail(self._too_far(slot, max_wait_s)))
         waiters = slot.waiters
@@ -289,7 +172,7 @@ class LocalPacer:
         if slot is not None:
             now_mono, now_wall = self._monotonic(), self._wall()
             self._hear(slot, permit, status, headers or _NO_HEADERS, now_mono, now_wall)
-            self._schedule(slot, now_mono, now_wall)
+            slot.schedule(now_mono, now_wall)
             self._arm(slot)
 
     def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
@@ -310,7 +193,7 @@ class LocalPacer:
             slot.marks += 1
         if status is not None or permit.answered_s is None:
             self._hear(slot, permit, status, headers or _NO_HEADERS, now_mono, now_wall)
-        self._schedule(slot, now_mono, now_wall)
+        slot.schedule(now_mono, now_wall)
         self._arm(slot)
 
     def renew(self, permit: Permit) -> bool:
@@ -321,13 +204,13 @@ class LocalPacer:
         now_mono = self._monotonic()
         if slot.marks == permit.marks:  # else another request has come after it, and counts
             slot.last_mono = permit.before_mono
-        self._schedule(slot, now_mono)
+        slot.schedule(now_mono, self._wall())
         if now_mono < slot.ready_mono:
             return False
         slot.marks += 1
         permit.marks, permit.before_mono = slot.marks, slot.last_mono
         permit.started_mono = slot.last_mono = now_mono
-        self._schedule(slot, now_mono)
+        slot.schedule(now_mono, self._wall())
         return True
 
     def give_back(self, permit: Permit) -> None:
@@ -339,7 +222,7 @@ class LocalPacer:
         if slot.marks == permit.marks:  # else another request has come after it
             slot.last_mono = permit.before_mono
             slot.marks -= 1
-        self._schedule(slot, self._monotonic())
+        slot.schedule(self._monotonic(), self._wall())
         self._arm(slot)
 
     def close(self, key: str, until_wall: float, bound_by: Bound) -> None:
@@ -348,7 +231,7 @@ class LocalPacer:
         if slot.bearing is None:
             slot.bearing = Bearing()
         slot.bearing.close(until_wall, bound_by)
-        self._schedule(slot, self._monotonic())
+        slot.schedule(self._monotonic(), self._wall())
         self._arm(slot)
 
     def is_ready(self, key: str) -> bool:
@@ -372,7 +255,7 @@ class LocalPacer:
         slot.last_mono = now_mono
         slot.spent = True
         slot.marks += 1
-        self._schedule(slot, now_mono)
+        slot.schedule(now_mono, self._wall())
         self._arm(slot)
 
     def set_options(self, key: str, options: PacingOptions | None) -> None:
@@ -384,7 +267,7 @@ class LocalPacer:
         if (slot := self._slots.get(key)) is not None:
             slot.options = options or self._options
             slot.stated = None
-            self._schedule(slot, self._monotonic())
+            slot.schedule(self._monotonic(), self._wall())
             self._arm(slot)
 
     async def aclose(self) -> None:
@@ -420,7 +303,7 @@ class LocalPacer:
 
     def _hear(
         self,
-        slot: _Slot,
+        slot: Slot,
         permit: Permit,
         status: int | None,
         headers: Mapping[str, str],
@@ -443,35 +326,29 @@ class LocalPacer:
         if self._closed:
             raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
 
-    def _too_far(self, slot: _Slot, max_wait_s: float) -> TooFar:
-        return TooFar(slot.key, self._not_yet(slot, self._monotonic()), max_wait_s)
+    def _too_far(self, slot: Slot, max_wait_s: float) -> TooFar:
+        return TooFar(slot.key, slot.not_yet(self._monotonic(), self._wall()), max_wait_s)
 
-    def _new(self, key: str) -> _Slot:
-        slot = self._slots[key] = _Slot(key, self._options_of.get(key, self._options))
+    def _new(self, key: str) -> Slot:
+        slot = self._slots[key] = Slot(key, self._options_of.get(key, self._options))
         return slot
 
-    def _slot(self, key: str, origin: str, rules: RuleSet | None, now_mono: float) -> _Slot:
+    def _slot(self, key: str, origin: str, rules: RuleSet | None, now_mono: float) -> Slot:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._new(key)
         if rules is not None and slot.said.get(origin) is not rules:
-            slot.said[origin] = rules
-            slot.stated = None
-            slot.rate_stated = any(said.request_rates for said in slot.said.values())
-            slot.timed = any(
-                said.visit_times or any(rate.window is not None for rate in said.request_rates)
-                for said in slot.said.values()
-            )
-            self._schedule(slot, now_mono)
+            slot.hear(origin, rules)
+            slot.schedule(now_mono, self._wall())
             self._arm(slot)  # it may be sooner than those who wait were told
         return slot
 
-    def _is_ready(self, slot: _Slot, now_mono: float) -> bool:
+    def _is_ready(self, slot: Slot, now_mono: float) -> bool:
         if slot.timed:
-            self._schedule(slot, now_mono)
+            slot.schedule(now_mono, self._wall())
         return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
-    def _stamp(self, slot: _Slot, now_mono: float) -> Permit:
+    def _stamp(self, slot: Slot, now_mono: float) -> Permit:
         slot.marks += 1
         permit = Permit(slot, now_mono)
         slot.in_flight += 1
@@ -479,51 +356,16 @@ class LocalPacer:
         # Also where the end will count: several may be allowed at once before that.
         slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
-            self._schedule(slot, now_mono)
+            slot.schedule(now_mono, self._wall())
         return permit
 
-    def _schedule(self, slot: _Slot, now_mono: float, now_wall: float | None = None) -> None:
-        """Work out from when on the next request may start, and what binds that."""
-        if now_wall is None:
-            now_wall = self._wall()
-        pace = slot.stated
-        if pace is None or slot.timed:
-            # Kept, because most requests end with the rules that the one before ended with.
-            pace = slot.stated = stated_pace(slot.said.values(), now_wall, slot.options)
-        bearing = slot.bearing
-        if bearing is not None:
-            pace = bearing.slow(pace, now_wall, slot.options, rate_stated=slot.rate_stated)
-        slot.ready_mono, slot.bound_by = slot.last_mono + pace.interval_s, pace.bound_by
-        if slot.timed:
-            # The pace may be a faster one after that: it is worked out again then.
-            slot.ready_mono = min(
-                slot.ready_mono, now_mono + (rates_hold_until(slot.said.values(), now_wall) - now_wall)
-            )
-        if bearing is not None and bearing.closed_until_wall > now_wall:
-            opens_mono = now_mono + (bearing.closed_until_wall - now_wall)
-            if opens_mono > slot.ready_mono:
-                slot.ready_mono, slot.bound_by = opens_mono, bearing.closed_by
-        if slot.timed:
-            # The window has to be open when the request may start, not now.
-            start_wall = now_wall + max(0.0, slot.ready_mono - now_mono)
-            opens_wall = visit_from(slot.said.values(), start_wall)
-            if opens_wall > start_wall:
-                slot.ready_mono, slot.bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
-
-    def _not_yet(self, slot: _Slot, now_mono: float) -> NotYet:
-        wait_s = max(0.0, slot.ready_mono - now_mono)
-        bound_by = slot.bound_by
-        if wait_s == 0.0:
-            bound_by = Bound.IN_FLIGHT if slot.in_flight >= slot.options.max_concurrent else Bound.QUEUE
-        return NotYet(self._wall() + wait_s, bound_by)
-
-    def _arm(self, slot: _Slot) -> None:
+    def _arm(self, slot: Slot) -> None:
         """See to it that the slot is looked at when its time comes; a full one is looked at when a request ends."""
         if slot.in_flight < slot.options.max_concurrent:
             # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
             self._look_later(slot, slot.ready_mono)
 
-    def _look_later(self, slot: _Slot, at_mono: float) -> None:
+    def _look_later(self, slot: Slot, at_mono: float) -> None:
         armed_mono = slot.armed_mono
         if self._closed or (armed_mono is not None and armed_mono <= at_mono):
             return
@@ -556,9 +398,9 @@ class LocalPacer:
                 self._look_at(slot, now_mono)
         self._set_timer()
 
-    def _look_at(self, slot: _Slot, now_mono: float) -> None:
+    def _look_at(self, slot: Slot, now_mono: float) -> None:
         if slot.timed:
-            self._schedule(slot, now_mono)
+            slot.schedule(now_mono, self._wall())
         if now_mono < slot.ready_mono or slot.in_flight >= slot.options.max_concurrent:
             self._arm(slot)
         elif slot.waiters:
@@ -568,11 +410,7 @@ class LocalPacer:
             slot.watchers.popleft()()
             self._arm(slot)  # it is forgotten at the last look, unless a request has started
         elif slot.in_flight == 0:
-            remembered_s = 0.0 if slot.bearing is None else slot.bearing.remembered_until_wall - self._wall()
-            if slot.spent and not slot.said:
-                # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
-                # than the floor still has to wait out the Crawl-delay from then.
-                remembered_s = max(remembered_s, slot.last_mono + slot.options.max_crawl_delay_s - now_mono)
+            remembered_s = slot.remembered_s(now_mono, self._wall())
             if remembered_s > 0:
                 self._look_later(slot, now_mono + remembered_s)
             else:

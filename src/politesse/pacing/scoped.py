@@ -13,9 +13,10 @@ import random
 from typing import TYPE_CHECKING
 
 from politesse.errors import ConfigurationError
-from politesse.pacing.local import LocalPacer, Permit
+from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
 from politesse.pacing.scopes import ByAddress, ByDomain, ByHost
+from politesse.pacing.slot import Permit
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tests.integration.cli.command import politesse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from politesse.pacing.local import Permit
+    from politesse.pacing.slot import Permit
     from politesse.robots import RuleSet
     from politesse.verdict import NotYet
 
@@ -199,15 +199,15 @@ class FromStartPacer(LocalPacer):
         super().finish(permit, status, headers)
         slot = self._slots[permit.key]
         slot.last_mono = permit.started_mono
-        self._schedule(slot, self._clock.monotonic())
+        slot.schedule(self._clock.monotonic(), self._clock.wall())
         self._arm(slot)
 
 
 class DeafPacer(LocalPacer):
     """Does not hear that a server wants to be left alone."""
 
-    def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
-        super().finish(permit)
+    def observe(self, permit: Permit, status: int, headers: Mapping[str, str] | None = None) -> None:
+        pass
 
 
 def _paced_by(pacer_class: type[LocalPacer]) -> type[Gatekeeper]:

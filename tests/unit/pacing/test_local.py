@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.clock import SystemClock
-from politesse.pacing.local import LocalPacer, Permit
+from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
+from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, rules, settle

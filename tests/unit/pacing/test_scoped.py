@@ -12,9 +12,9 @@ import pytest
 from politesse import Gatekeeper, HostPolicy, PoliteQueue
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Publisher
-from politesse.pacing.local import Permit
 from politesse.pacing.pace import Limit, PacingOptions
 from politesse.pacing.scoped import ScopedPacer
+from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import MIDNIGHT, Resolving, rules, settle
