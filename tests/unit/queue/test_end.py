@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import ClosedError, Gatekeeper
+from politesse import AgentView, ClosedError, Gatekeeper, Verdict
 from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
@@ -152,7 +152,7 @@ async def test_closing_the_gatekeeper_frees_at_once_who_waits_for_no_event_of_it
     if state != "empty":
         waits += [queue.join(), queue.put(f"{A}/2"), queue.put(f"{A}/3")]
     if state != "ready":
-        waits.append(Log(queue, clock).work())
+        waits += [Log(queue, clock).work(), Log(queue, clock).work()]
     tasks = [asyncio.create_task(wait) for wait in waits]
     await settle()
     assert not any(task.done() for task in tasks)
@@ -270,3 +270,20 @@ async def test_the_close_of_the_gatekeeper_is_told_as_the_cause_whatever_failed_
     with pytest.raises(ClosedError, match="1 URLs queued") as raised:
         await queue.put(f"{B}/1")
     assert str(raised.value.__cause__) == "the gatekeeper was closed"
+
+
+async def test_a_gatekeeper_that_fails_on_a_question_is_as_good_as_closed(fetcher: ScriptedFetcher) -> None:
+    class FailingView(AgentView):
+        __slots__ = ()
+
+        async def check(self, url: str) -> Verdict:
+            raise LookupError(url)
+
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock()) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(FailingView(gate._shared, gate.identity))
+        await queue.put(f"{A}/1")
+        async with waiting(queue, 2) as workers:
+            results = await asyncio.gather(*workers, return_exceptions=True)
+        assert [(type(result), type(result.__cause__)) for result in results if isinstance(result, Exception)] == [
+            (ClosedError, LookupError)
+        ] * 2
