@@ -7,7 +7,6 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import quote, urljoin
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -15,8 +14,8 @@ from yarl import URL
 
 from politesse.access.body import BodyError, BoundedBody
 from politesse.access.guard import AddressGuard, SystemResolver
-from politesse.errors import ConfigurationError, InvalidURL
-from politesse.origin import split
+from politesse.access.hops import REDIRECTS, Hops
+from politesse.errors import ConfigurationError
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 
 if TYPE_CHECKING:
@@ -27,12 +26,7 @@ if TYPE_CHECKING:
 MIN_BODY_BYTES: Final = 500 * 1024
 """RFC 9309 2.5: a parsing limit must be at least 500 KiB."""
 
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _INSPECT_S: Final = 1.0
-_MAX_DETAIL: Final = 300  # what an exception quotes of a hostile answer may be megabytes
-_UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
-# A scheme or "//" without the authority that has to follow: joined, it would name the page that we come from.
-_WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 
 
@@ -130,7 +124,7 @@ class AiohttpFetcher:
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Ask once, redirects included; never raises but for cancellation."""
         guard = AddressGuard(self._resolver, blind=self._unguarded, lenient=self._options.private_addresses == "allow")
-        hops = _Hops(request)
+        hops = Hops(request)
         if self._session is not None and (self._session.connector is None or self._session.connector.closed):
             return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
         try:
@@ -176,26 +170,20 @@ class AiohttpFetcher:
             client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
         return client
 
-    async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: _Hops) -> FetchResult | None:
+    async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: Hops) -> FetchResult | None:
         """Make one request; None where its redirect is to be followed."""
         if not guard.permits_host(URL(hops.url, encoded=True).host or ""):
             return hops.fault(FaultKind.REDIRECT_TARGET, guard.refusal)
-        headers = dict(self._headers)
-        conditional = False
-        if (validators := hops.request.validators) is not None and validators.url == hops.url:
-            conditional = True
-            if validators.etag:
-                headers["If-None-Match"] = validators.etag
-            if validators.last_modified:
-                headers["If-Modified-Since"] = validators.last_modified
+        conditions = hops.conditions
+        conditional = bool(conditions)
         async with client.get(
             URL(hops.url, encoded=True),
-            headers=headers,
+            headers=self._headers | conditions,
             allow_redirects=False,
             proxy=self._options.proxy,
             ssl=self._options.ssl_context or True,
         ) as response:
-            if response.status in _REDIRECTS:
+            if response.status in REDIRECTS:
                 return self._redirect(response, hops)
             response_headers = _headers(response)
             if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
@@ -205,7 +193,7 @@ class AiohttpFetcher:
             return await self._file(response, response_headers, hops, conditional=conditional)
 
     async def _file(
-        self, response: aiohttp.ClientResponse, headers: Mapping[str, str], hops: _Hops, *, conditional: bool
+        self, response: aiohttp.ClientResponse, headers: Mapping[str, str], hops: Hops, *, conditional: bool
     ) -> FetchResult:
         try:
             body, truncated = await _read(response, self._options.max_body_bytes)
@@ -215,44 +203,18 @@ class AiohttpFetcher:
             return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
         return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
 
-    def _redirect(self, response: aiohttp.ClientResponse, hops: _Hops) -> FetchFault | None:
+    def _redirect(self, response: aiohttp.ClientResponse, hops: Hops) -> FetchFault | None:
         """Move ``hops`` on to where the response points, or say why not."""
-        status = response.status
-        location = response.headers.get("Location", "")
-        if not location or _WITHOUT_AUTHORITY.match(location) is not None:
-            return hops.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
-        try:
-            origin, target = split(urljoin(hops.url, location))
-            # The octets that the server wrote: only those that no URL holds are escaped.
-            url = f"{origin}{quote(target, safe=_UNCHANGED, errors='surrogateescape')}"
-        except ValueError as error:  # InvalidURL is one, and so is what urljoin raises
-            problem = error.problem if isinstance(error, InvalidURL) else str(error)
-            return hops.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
-        if len(hops.seen) > hops.request.max_redirects:
-            return hops.fault(FaultKind.REDIRECT_LIMIT, f"more than {hops.request.max_redirects} redirects", status)
-        if url in hops.seen:
-            return hops.fault(FaultKind.REDIRECT_LIMIT, f"a redirect loop through {url:.100}", status)
+        target = hops.redirect(response.status, response.headers.get("Location", ""))
+        if isinstance(target, FetchFault):
+            return target
+        origin, url = target
         elsewhere = origin.host != hops.request.origin.host
         if elsewhere and self._unguarded and not self._options.unguarded_redirects:
             detail = f"a redirect to the host {origin.host}, whose address cannot be checked; see unguarded_redirects"
-            return hops.fault(FaultKind.REDIRECT_TARGET, detail, status)
+            return hops.fault(FaultKind.REDIRECT_TARGET, detail, response.status)
         hops.seen.append(url)
         return None
-
-
-class _Hops:
-    """The requests of one fetch; the last of ``seen`` is the one under way."""
-
-    def __init__(self, request: FetchRequest) -> None:
-        self.request = request
-        self.seen = [request.origin.robots_url]
-
-    @property
-    def url(self) -> str:
-        return self.seen[-1]
-
-    def fault(self, kind: FaultKind, detail: str, status: int | None = None) -> FetchFault:
-        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status)
 
 
 def _verifies(connector: aiohttp.BaseConnector | None) -> bool:

@@ -1,0 +1,73 @@
+"""The requests of one fetch of a robots.txt: where a redirect leads, and whether it may be followed. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urljoin
+
+from politesse.errors import InvalidURL
+from politesse.origin import split
+from politesse.ports import FaultKind, FetchFault
+
+if TYPE_CHECKING:
+    from politesse.origin import Origin
+    from politesse.ports import FetchRequest
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+"""The statuses whose Location is followed."""
+
+_MAX_DETAIL: Final = 300  # what an exception quotes of a hostile answer may be megabytes
+_UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
+# A scheme or "//" without the authority that has to follow: joined, it would name the page that we come from.
+_WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
+
+
+class Hops:
+    """The requests of one fetch; the last of ``seen`` is the one under way.
+
+    Attributes:
+        request: what was asked for.
+        seen: the URLs so far.
+    """
+
+    __slots__ = ("request", "seen")
+
+    def __init__(self, request: FetchRequest) -> None:
+        self.request = request
+        self.seen = [request.origin.robots_url]
+
+    @property
+    def url(self) -> str:
+        """The URL of the request under way."""
+        return self.seen[-1]
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The headers that make the request under way conditional; none where the copy came from another URL."""
+        validators = self.request.validators
+        if validators is None or validators.url != self.url:
+            return {}
+        conditions = {"If-None-Match": validators.etag, "If-Modified-Since": validators.last_modified}
+        return {name: value for name, value in conditions.items() if value}
+
+    def redirect(self, status: int, location: str) -> tuple[Origin, str] | FetchFault:
+        """Return where an answer points, or why it is not followed. To follow it, add the URL to ``seen``."""
+        if not location or _WITHOUT_AUTHORITY.match(location) is not None:
+            return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
+        try:
+            origin, target = split(urljoin(self.url, location))
+            # The octets that the server wrote: only those that no URL holds are escaped.
+            url = f"{origin}{quote(target, safe=_UNCHANGED, errors='surrogateescape')}"
+        except ValueError as error:  # InvalidURL is one, and so is what urljoin raises
+            problem = error.problem if isinstance(error, InvalidURL) else str(error)
+            return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
+        if len(self.seen) > self.request.max_redirects:
+            return self.fault(FaultKind.REDIRECT_LIMIT, f"more than {self.request.max_redirects} redirects", status)
+        if url in self.seen:
+            return self.fault(FaultKind.REDIRECT_LIMIT, f"a redirect loop through {url:.100}", status)
+        return origin, url
+
+    def fault(self, kind: FaultKind, detail: str, status: int | None = None) -> FetchFault:
+        """Return that the request under way came to nothing."""
+        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status)
