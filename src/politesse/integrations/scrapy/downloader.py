@@ -1,0 +1,238 @@
+"""When may this request start? A downloader that takes a turn for each, and a queue that hands out what is ready.
+
+Scrapy's slots count a delay from the start of a request, with jitter, and forget it after a minute; AutoThrottle and
+the spider set it, and ``download_slot`` evades it. So the pace is not theirs to keep: whatever Scrapy lets out of a
+slot, early or late, takes its turn at its host immediately before it is sent, and what a slot adds can only lengthen.
+
+A request that waits in the downloader takes up one of ``CONCURRENT_REQUESTS`` places, and as many slow hosts as there
+are places would hold up all others. So requests wait in the scheduler: its queue hands out one for each host, and none
+of a host that rests, until the pacer says that the host is ready. What comes by other ways than the scheduler, as from
+``engine.download_async``, waits in the downloader.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
+
+from scrapy import signals
+from scrapy.core.downloader import Downloader
+from scrapy.exceptions import IgnoreRequest
+from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
+
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse.integrations.scrapy.engine import patiently, wake
+from politesse.integrations.scrapy.fetch import ROBOTS_TXT
+from politesse.integrations.scrapy.gate import make_gate, max_wait_s
+from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
+from politesse.origin import Origin
+from politesse.verdict import NotYet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy import Request, Spider
+    from scrapy.core.downloader import Slot
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.pqueues import QueueProtocol
+    from twisted.internet.defer import Deferred
+
+    from politesse.gatekeeper import Gatekeeper
+    from politesse.turns import Turn
+    from politesse.verdict import Verdict
+    from politesse.view import AgentView
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CLOSING: Final = "The spider is being closed"
+
+
+class PoliteDownloader(Downloader):
+    """Scrapy's downloader, but every http(s) request takes a turn at its host; for the setting ``DOWNLOADER``.
+
+    The pause to the next request of a host counts from the end of the one before, one request at a time, whatever
+    slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its host.
+
+    A request that would wait for longer than ``POLITESSE_MAX_WAIT`` seconds is ignored (stat ``politesse/too_far``).
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self.handed_out: WeakSet[Request] = WeakSet()
+        self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
+        self._max_wait_s = max_wait_s(self.settings)
+        self._under_way: Counter[str] = Counter()
+        self._resting: set[str] = set()
+        self._deferred_mono: dict[str, float] = {}
+        self._gate: Gatekeeper
+        if self._robots is None:
+            self._gate = make_gate(crawler)
+            crawler.signals.connect(self._gate.aclose, signals.spider_closed)
+        else:
+            self._gate = self._robots.gate
+            self._robots.waits = self
+
+    def get_slot_key(self, request: Request) -> str:
+        """Return the host, as the pacer knows it; a redirect carries the slot of the host that it came from."""
+        if ROBOTS_TXT not in request.meta and (origin := _origin(request)) is not None:
+            return origin.pacing_host
+        return super().get_slot_key(request)
+
+    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - as Scrapy has it
+        """Pass ``request`` through the middlewares and send it."""
+        key = self.get_slot_key(request)
+        self._under_way[key] += 1
+        fetched: Deferred[Response | Request] = super().fetch(request)
+        return fetched.addBoth(self._left, key, request)
+
+    def is_ready(self, key: str) -> bool:
+        """Whether a request of a slot may be handed out now."""
+        return not self._under_way[key] and key not in self._resting
+
+    def postpone(self, request: Request, verdict: Verdict) -> Request | None:
+        """Have ``request`` wait in the scheduler, if it came from there and its host is not ready.
+
+        Returns what to schedule; None to go on with ``request`` itself. A site that has put off its robots.txt is asked
+        again when it has said, but for no longer than ``POLITESSE_MAX_WAIT`` in all.
+        """
+        origin = _origin(request)
+        if request not in self.handed_out or origin is None:
+            return None
+        if verdict:
+            self._deferred_mono.pop(str(origin), None)
+            waits = self._rest(origin, request)
+        else:
+            waits = self._rest_until(origin, verdict)
+        # It is no duplicate of itself.
+        return request.replace(dont_filter=True) if waits else None
+
+    async def _download(self, slot: Slot, request: Request) -> Response:
+        origin = None if ROBOTS_TXT in request.meta else _origin(request)
+        if origin is None:
+            return await super()._download(slot, request)
+        with await self._turn(request, origin) as turn:
+            response = await super()._download(slot, request)
+            headers = {name.decode("latin-1"): response.headers[name] for name in response.headers}
+            turn.observe(response.status, {name: value.decode("latin-1") for name, value in headers.items() if value})
+            return response
+
+    async def _turn(self, request: Request, origin: Origin) -> Turn:
+        view = self._view(request)
+        # Of what was not asked about, only the pace is: robots.txt itself is always allowed.
+        url = origin.robots_url if view is None else request.url
+        view = view or self._gate
+        try:
+            turn = view.try_turn(url)
+            if isinstance(turn, NotYet):
+                turn = await patiently(self.crawler, view.take_turn(url, max_wait_s=self._max_wait_s))
+        except TooFar as error:
+            logger.info("Ignoring %s: %s", request, error, extra={"spider": self.crawler.spider})
+            if (stats := self.crawler.stats) is not None:
+                stats.inc_value("politesse/too_far")
+            raise IgnoreRequest(str(error)) from error
+        except Disallowed as error:
+            if self._robots is None:
+                raise IgnoreRequest(str(error)) from error
+            raise self._robots.forbidden(request, error.verdict) from error
+        except ClosedError as error:
+            raise IgnoreRequest(_CLOSING) from error
+        return turn
+
+    def _left(self, result: T, key: str, request: Request) -> T:
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+            if ROBOTS_TXT not in request.meta and (origin := _origin(request)) is not None:
+                self._rest(origin, request)
+        return result
+
+    def _view(self, request: Request) -> AgentView | None:
+        return None if self._robots is None else self._robots.judge(request)
+
+    def _rest(self, origin: Origin, request: Request) -> bool:
+        """Hand out no request of a host until it is ready; return whether that is a while, and not too long a one."""
+        key = origin.pacing_host
+        if key in self._resting:
+            return True
+        view = self._view(request) or self._gate
+        try:
+            turn = view.try_turn(origin.robots_url)
+        except (ClosedError, Disallowed):
+            return False  # whoever comes next is told
+        if not isinstance(turn, NotYet):
+            turn.give_back()
+            return False
+        if turn.not_before - self._gate.clock.wall() > self._max_wait_s:
+            return False
+        self._resting.add(key)
+        view.when_ready(origin, partial(self._rested, key))
+        return True
+
+    def _rest_until(self, origin: Origin, verdict: Verdict) -> bool:
+        """Do the same until robots.txt may be asked for again, unless that has been put off for too long."""
+        clock = self._gate.clock
+        now_mono = clock.monotonic()
+        wait_s = max(0.0, (verdict.not_before or 0.0) - clock.wall())
+        since_mono = self._deferred_mono.setdefault(str(origin), now_mono)
+        if now_mono + wait_s - since_mono > self._max_wait_s:
+            return False
+        self._resting.add(origin.pacing_host)
+        clock.call_later(wait_s, partial(self._rested, origin.pacing_host))
+        return True
+
+    def _rested(self, key: str) -> None:
+        self._resting.discard(key)
+        wake(self.crawler)
+
+
+class PolitePriorityQueue(DownloaderAwarePriorityQueue):
+    """Scrapy's queue by slots, but it hands out no request of a host that is not ready.
+
+    For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        downstream_queue_cls: type[QueueProtocol],
+        key: str,
+        slot_startprios: dict[str, Iterable[int]] | None = None,
+        *,
+        start_queue_cls: type[QueueProtocol] | None = None,
+    ) -> None:
+        super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
+        downloader = crawler.engine.downloader
+        if not isinstance(downloader, PoliteDownloader):
+            raise ConfigurationError(f"SCHEDULER_PRIORITY_QUEUE: it needs a PoliteDownloader, not {downloader!r}")
+        self._handed_out = downloader.handed_out
+        self._downloader_interface = _ReadySlots(crawler, downloader)
+
+    def pop(self) -> Request | None:
+        """Return the next request whose host is ready; None if there is none now."""
+        request = super().pop()
+        if request is not None:
+            self._handed_out.add(request)
+        return request
+
+
+class _ReadySlots(DownloaderInterface):
+    def __init__(self, crawler: Crawler, downloader: PoliteDownloader) -> None:
+        super().__init__(crawler)
+        self._polite = downloader
+
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
+        return super().stats(slot for slot in possible_slots if self._polite.is_ready(slot))
+
+
+def _origin(request: Request) -> Origin | None:
+    """Return whose page ``request`` asks for; None where it is not of the web."""
+    try:
+        return Origin.of(request.url)
+    except InvalidURL:
+        return None

@@ -1,0 +1,252 @@
+"""Fetching robots.txt through Scrapy's engine: its proxies, handlers and middlewares, but politesse's outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+import scrapy.exceptions
+from OpenSSL.SSL import Error as SSLError
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.misc import build_from_crawler, load_object
+from twisted.internet.defer import CancelledError
+from twisted.internet.error import DNSLookupError, TCPTimedOutError
+from twisted.internet.error import TimeoutError as TwistedTimeoutError
+from yarl import URL
+
+from politesse.access.body import BodyError, BoundedBody, cut_at_line_end
+from politesse.access.fetch import MIN_BODY_BYTES
+from politesse.access.guard import AddressGuard, SystemResolver
+from politesse.access.hops import REDIRECTS, Hops
+from politesse.integrations.scrapy.engine import patiently
+from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Headers, Response
+    from scrapy.robotstxt import RobotParser
+
+    from politesse.ports import FetchRequest, FetchResult
+
+logger = logging.getLogger(__name__)
+
+ROBOTS_TXT: Final = "politesse_robots_txt"
+"""In the meta of a request for robots.txt: how many octets of its answer have come."""
+
+ASKED_FOR: Final[ContextVar[Request | None]] = ContextVar("ASKED_FOR", default=None)
+"""The request on whose behalf robots.txt is asked for; the task that asks inherits it."""
+
+_PRIORITY: Final = 1000  # as that of Scrapy's own middleware
+_TIMEOUT_S: Final = 30.0  # for one fetch with all its redirects
+_GRACE_S: Final = 2.0  # Scrapy's own timeout is to come first, so that the connection is given up in its way
+_EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
+
+
+class EngineFetcher:
+    """A Fetcher over ``crawler.engine``: what it asks for passes the downloader middlewares and no spider.
+
+    It counts as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends ``robots_parsed``. An
+    address can be judged only where a URL names one: what names resolve to, Scrapy tells nobody beforehand.
+
+    Args:
+        crawler: whose engine.
+        on_error: ``"disallow"``; or ``"allow"`` to take every fault for the lack of a robots.txt.
+    """
+
+    def __init__(self, crawler: Crawler, on_error: str) -> None:
+        self._crawler = crawler
+        self._allows = on_error == "allow"
+        self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
+        build_from_crawler(self._parser, crawler, b"")  # what it lacks is to be told now, not in the midst of a crawl
+        crawler.signals.connect(self._bytes_received, signals.bytes_received)
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Ask once, redirects included."""
+        hops = Hops(request)
+        try:
+            async with asyncio.timeout(_TIMEOUT_S + _GRACE_S):
+                result = await patiently(self._crawler, self._fetch(hops))
+        except TimeoutError:
+            result = hops.fault(FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
+        except IgnoreRequest as error:
+            result = hops.fault(FaultKind.INTERNAL, str(error))
+        self._count("request_count")
+        if isinstance(result, FetchResponse):
+            await self._tell(result)
+        return self._excused(result) if self._allows else result
+
+    async def aclose(self) -> None:
+        """Look at no more bodies."""
+        self._crawler.signals.disconnect(self._bytes_received, signals.bytes_received)
+
+    async def _fetch(self, hops: Hops) -> FetchResult:
+        guard = AddressGuard(SystemResolver(), blind=True)
+        until_s = asyncio.get_running_loop().time() + _TIMEOUT_S
+        while (answer := await self._hop(hops, guard, until_s)) is None:
+            guard.next_hop()
+        return answer
+
+    async def _hop(self, hops: Hops, guard: AddressGuard, until_s: float) -> FetchResult | None:
+        """Make one request; None where its redirect is to be followed."""
+        if not guard.permits_host(URL(hops.url, encoded=True).host or ""):
+            return hops.fault(FaultKind.REDIRECT_TARGET, guard.refusal)
+        response = await self._download(hops, until_s)
+        if isinstance(response, FetchFault):
+            return response
+        headers = _headers(response.headers)
+        if response.status in REDIRECTS:
+            target = hops.redirect(response.status, headers.get("location", ""))
+            if not isinstance(target, FetchFault):
+                hops.seen.append(target[1])
+                return None
+            self._count_response(response.status)
+            return target
+        self._count_response(response.status)
+        body, truncated = b"", False
+        if 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
+            try:
+                body, truncated = _body(response, headers)
+            except BodyError as error:
+                return hops.fault(error.kind, error.detail, response.status)
+        return FetchResponse(response.status, hops.url, headers, body, truncated, bool(hops.conditions))
+
+    async def _download(self, hops: Hops, until_s: float) -> Response | FetchFault:
+        request = self._request(hops.url, hops.conditions, until_s - asyncio.get_running_loop().time())
+        try:
+            return await self._crawler.engine.download_async(request)
+        except IgnoreRequest as error:
+            # Scrapy's own middleware does not count it either, but lets the site be crawled.
+            return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
+        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything, and all of it closes the gate
+            logger.error(
+                "Error downloading %(request)s: %(f_exception)s",
+                {"request": request, "f_exception": error},
+                exc_info=error,
+                extra={"spider": self._crawler.spider},
+            )
+            self._count(f"exception_count/{type(error)}")
+            return hops.fault(_kind(error), str(error) or type(error).__name__)
+
+    def _request(self, url: str, conditions: Mapping[str, str], left_s: float) -> Request:
+        settings = self._crawler.settings
+        timeout_s = min(max(left_s, 0.001), settings.getfloat("DOWNLOAD_TIMEOUT") or left_s)
+        return Request(
+            url,
+            # Undecoded, so that what has come so far can be counted against the limit.
+            headers={"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions},
+            priority=_PRIORITY,
+            callback=NO_CALLBACK,
+            dont_filter=True,
+            meta={
+                ROBOTS_TXT: 0,
+                "dont_obey_robotstxt": True,  # or it would wait for itself
+                "allow_offsite": True,  # a site may redirect its robots.txt to another one (RFC 9309 2.3.1.2)
+                # The table of outcomes says what a status means and when to ask again, a stored copy how old it is:
+                # a middleware that followed, repeated or remembered would leave nothing of that to be seen.
+                "dont_redirect": True,
+                "dont_retry": True,
+                "dont_cache": True,
+                "handle_httpstatus_all": True,
+                "dont_merge_cookies": True,
+                # A slot of its own, so that it waits behind no page and no delay of AutoThrottle's.
+                "download_slot": f"robots.txt: {url}",
+                "autothrottle_dont_adjust_delay": True,
+                "download_timeout": timeout_s,
+                # Of what is announced and of what is decoded; what comes is stopped much earlier.
+                "download_maxsize": MAX_BODY_BYTES,
+                "download_warnsize": 0,
+                "download_fail_on_dataloss": True,
+            },
+        )
+
+    def _bytes_received(self, data: bytes, request: Request) -> None:
+        """Stop a robots.txt that has become longer than anybody reads."""
+        so_far = request.meta.get(ROBOTS_TXT)
+        if so_far is not None:
+            request.meta[ROBOTS_TXT] = so_far = so_far + len(data)
+            if so_far > MIN_BODY_BYTES:
+                raise StopDownload(fail=False)
+
+    async def _tell(self, response: FetchResponse) -> None:
+        """Send ``robots_parsed``, as Scrapy does from 2.18 on, with a parser of what holds now."""
+        signal = getattr(signals, "robots_parsed", None)
+        asked_for = ASKED_FOR.get()
+        if signal is None or asked_for is None or response.status == 304:  # noqa: PLR2004 - nothing new
+            return
+        body = response.body  # there is none but with a file
+        if not _settles(response.status) and not self._allows:
+            body = _EVERYTHING_DISALLOWED
+        parser = build_from_crawler(self._parser, self._crawler, body)
+        await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=asked_for)
+
+    def _excused(self, result: FetchResult) -> FetchResult:
+        """Return ``result``, or that there is no robots.txt where it would close the site."""
+        if isinstance(result, FetchResponse) and (result.conditional or _settles(result.status)):
+            return result
+        fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
+        # The one fault that opens a site; a status of 404 would do so too, but is not what was answered.
+        detail = f"{fault}; POLITESSE_ON_ERROR allows it"
+        return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status)
+
+    def _count_response(self, status: int) -> None:
+        self._count("response_count")
+        self._count(f"response_status_count/{status}")
+
+    def _count(self, name: str) -> None:
+        if (stats := self._crawler.stats) is not None:
+            stats.inc_value(f"robotstxt/{name}")
+
+
+def _headers(headers: Headers) -> dict[str, str]:
+    """Return the first of each name, in lower case; all of Cache-Control (RFC 9110 5.3)."""
+    texts = {
+        name.decode("latin-1").lower(): [value.decode("utf-8", "surrogateescape") for value in headers.getlist(name)]
+        for name in headers
+    }
+    return {
+        name: ", ".join(values) if name == "cache-control" else values[0] for name, values in texts.items() if values
+    }
+
+
+def _settles(status: int) -> bool:
+    """Whether an answer says what may be crawled: 206 is a part of a file, 429 says nothing about it."""
+    return status // 100 in {2, 4} and status not in {206, 429}
+
+
+def _body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:
+    """Return the body, decoded if no middleware has done so, and whether it was cut; raises BodyError."""
+    if "download_stopped" in response.flags:
+        return cut_at_line_end(response.body, min(MIN_BODY_BYTES, len(response.body))), True
+    empty = response.status == 204 or not response.body  # noqa: PLR2004
+    body = BoundedBody("" if empty else headers.get("content-encoding", ""), MIN_BODY_BYTES)
+    body.feed(response.body)
+    return body.finish()
+
+
+def _kind(error: Exception) -> FaultKind:
+    for kind, types in _KINDS:
+        if isinstance(error, types):
+            return kind
+    reasons = [getattr(reason, "value", reason) for reason in getattr(error, "reasons", [])]
+    if any(isinstance(reason, SSLError) for reason in (*reasons, error.__cause__)):
+        return FaultKind.TLS
+    return FaultKind.CONNECT
+
+
+def _types(*names: str) -> tuple[type[Exception], ...]:
+    """Return those of Scrapy's exceptions that there are: before 2.15 it raised those of Twisted."""
+    return tuple(getattr(scrapy.exceptions, name) for name in names if hasattr(scrapy.exceptions, name))
+
+
+_KINDS: Final[tuple[tuple[FaultKind, tuple[type[Exception], ...]], ...]] = (
+    (FaultKind.TIMEOUT, (TwistedTimeoutError, TCPTimedOutError, *_types("DownloadTimeoutError"))),
+    (FaultKind.DNS, (DNSLookupError, *_types("CannotResolveHostError"))),
+    (FaultKind.TRUNCATED, _types("ResponseDataLossError")),
+    (FaultKind.PROTOCOL, (CancelledError, *_types("DownloadCancelledError"))),
+)

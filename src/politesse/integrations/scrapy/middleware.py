@@ -1,0 +1,126 @@
+"""May this request be made? In the place of Scrapy's own ``RobotsTxtMiddleware``."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakKeyDictionary
+
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+
+from politesse.errors import ClosedError, InvalidURL
+from politesse.integrations.scrapy.engine import patiently
+from politesse.integrations.scrapy.fetch import ASKED_FOR
+from politesse.integrations.scrapy.gate import Agents, make_gate
+from politesse.verdict import Reason, printable
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from scrapy.crawler import Crawler
+
+    from politesse.gatekeeper import Gatekeeper
+    from politesse.verdict import Verdict
+    from politesse.view import AgentView
+
+    class Waits(Protocol):
+        """Where a request can wait without being active."""
+
+        def postpone(self, request: Request, verdict: Verdict, /) -> Request | None:
+            """Return what is to be scheduled instead of ``request`` until its host is ready; None for nothing."""
+
+
+logger = logging.getLogger(__name__)
+
+_WITHOUT_ROBOTS_TXT: Final = ("data:", "file:")  # as in Scrapy's own
+_DOT_SEGMENT: Final = re.compile(r"^[^?#]*/(?:\.|%2[Ee]){1,2}(?:[/?#]|$)")
+
+
+class RobotsTxtMiddleware:
+    """A downloader middleware in the place of Scrapy's own, with its settings, meta key, signal, stats and messages.
+
+    What differs: a robots.txt speaks for one scheme, host and port; it is asked for again when its copy has run out;
+    and where it cannot be got, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+
+    It asks for permission only. The pace is kept by PoliteDownloader; PolitesseAddon sets up both.
+
+    Raises, from ``process_request``, IgnoreRequest for what may not be requested.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
+            raise NotConfigured
+        self.gate: Gatekeeper = make_gate(crawler)
+        self.waits: Waits | None = None
+        self._crawler = crawler
+        self._agents = Agents(self.gate, crawler.settings)
+        self._judges: WeakKeyDictionary[Request, AgentView] = WeakKeyDictionary()
+        crawler.signals.connect(self._engine_started, signals.engine_started)
+        crawler.signals.connect(self.gate.aclose, signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware of a crawl; raises NotConfigured without ROBOTSTXT_OBEY, and ConfigurationError."""
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Ask; return None to go on, a request to be scheduled instead, or raise IgnoreRequest."""
+        if request.meta.get("dont_obey_robotstxt") or request.url.startswith(_WITHOUT_ROBOTS_TXT):
+            return None
+        view = self._agents.view(request)
+        verdict = await self._verdict(view, request)
+        self._judges[request] = view
+        if (verdict or verdict.reason is Reason.TOO_MANY_REQUESTS) and self.waits is not None:
+            later = self.waits.postpone(request, verdict)
+            if later is not None:
+                return later
+        if not verdict:
+            raise self.forbidden(request, verdict)
+        return None
+
+    def judge(self, request: Request) -> AgentView | None:
+        """Return who was asked about ``request``; None for nobody."""
+        return self._judges.get(request)
+
+    def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
+        """Count and log that ``request`` may not be made; return what to raise."""
+        # Where a rule decides, the words are those of Scrapy's own.
+        why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
+        return self._refuse(request, why)
+
+    async def _verdict(self, view: AgentView, request: Request) -> Verdict:
+        if _DOT_SEGMENT.match(request.url) is not None:
+            # They are sent as they are, and judged as what they lead to.
+            raise self._refuse(request, " (it has dot segments; resolve them first)")
+        asked_for = ASKED_FOR.set(request)
+        try:
+            verdict = view.peek(request.url)
+            if verdict is None:
+                verdict = await patiently(self._crawler, view.check(request.url))
+        except InvalidURL as error:
+            raise self._refuse(request, f" (the URL {printable(error.problem)}; see dont_obey_robotstxt)") from error
+        except ClosedError as error:
+            raise IgnoreRequest("The spider is being closed") from error
+        finally:
+            ASKED_FOR.reset(asked_for)
+        return verdict
+
+    def _refuse(self, request: Request, why: str) -> IgnoreRequest:
+        logger.debug(
+            "Forbidden by robots.txt: %(request)s%(why)s",
+            {"request": request, "why": why},
+            extra={"spider": self._crawler.spider},
+        )
+        if (stats := self._crawler.stats) is not None:
+            stats.inc_value("robotstxt/forbidden")
+        return IgnoreRequest(f"Forbidden by robots.txt{why}")
+
+    def _engine_started(self) -> None:
+        if self.waits is None:
+            logger.warning(
+                "No pace is kept, neither Crawl-delay nor Retry-After: %s is not the DOWNLOADER. "
+                "PolitesseAddon in ADDONS sets it.",
+                "politesse.integrations.scrapy.PoliteDownloader",
+            )

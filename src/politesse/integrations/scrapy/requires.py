@@ -1,0 +1,26 @@
+"""Whether the Scrapy that is installed will do."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+_OLDEST: Final = (2, 14)
+
+
+def check_scrapy() -> None:
+    """Raise ImportError, saying what to install, where there is no Scrapy or one that is too old."""
+    try:
+        scrapy = import_module("scrapy")
+    except ModuleNotFoundError as error:
+        if error.name != "scrapy":
+            raise
+        raise ImportError(
+            "politesse.integrations.scrapy needs Scrapy; run: pip install 'politesse[scrapy]'", name="scrapy"
+        ) from error
+    if tuple(int(part) for part in scrapy.__version__.split(".")[:2]) < _OLDEST:
+        raise ImportError(
+            f"politesse.integrations.scrapy needs Scrapy 2.14 or newer, and this is {scrapy.__version__}; "
+            "run: pip install --upgrade 'politesse[scrapy]'",
+            name="scrapy",
+        )
