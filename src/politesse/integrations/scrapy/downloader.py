@@ -73,7 +73,7 @@ class PoliteDownloader(Downloader):
         self._gate: Gatekeeper
         if self._robots is None:
             self._gate = make_gate(crawler)
-            crawler.signals.connect(self._gate.aclose, signals.spider_closed)
+            crawler.signals.connect(self._spider_closed, signals.spider_closed)
         else:
             self._gate = self._robots.gate
             self._robots.waits = self
@@ -185,6 +185,9 @@ class PoliteDownloader(Downloader):
         self._resting.add(origin.pacing_host)
         clock.call_later(wait_s, partial(self._rested, origin.pacing_host))
         return True
+
+    async def _spider_closed(self) -> None:
+        await self._gate.aclose()
 
     def _rested(self, key: str) -> None:
         self._resting.discard(key)

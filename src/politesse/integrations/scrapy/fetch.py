@@ -123,11 +123,11 @@ class EngineFetcher:
         except IgnoreRequest as error:
             # Scrapy's own middleware does not count it either, but lets the site be crawled.
             return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
-        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything, and all of it closes the gate
-            logger.error(
+        except Exception as error:
+            # Handlers and middlewares may raise anything, and all of it closes the gate.
+            logger.exception(
                 "Error downloading %(request)s: %(f_exception)s",
-                {"request": request, "f_exception": error},
-                exc_info=error,
+                {"request": request, "f_exception": error},  # noqa: TRY401 - the words of Scrapy's own
                 extra={"spider": self._crawler.spider},
             )
             self._count(f"exception_count/{type(error)}")

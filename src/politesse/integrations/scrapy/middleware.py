@@ -58,7 +58,7 @@ class RobotsTxtMiddleware:
         self._agents = Agents(self.gate, crawler.settings)
         self._judges: WeakKeyDictionary[Request, AgentView] = WeakKeyDictionary()
         crawler.signals.connect(self._engine_started, signals.engine_started)
-        crawler.signals.connect(self.gate.aclose, signals.spider_closed)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -124,3 +124,6 @@ class RobotsTxtMiddleware:
                 "PolitesseAddon in ADDONS sets it.",
                 "politesse.integrations.scrapy.PoliteDownloader",
             )
+
+    async def _spider_closed(self) -> None:
+        await self.gate.aclose()

@@ -1,0 +1,187 @@
+"""Crawls by real Scrapy in processes of their own, and the servers that they meet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from politesse.testing import Exchange, assert_polite
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+SPIDER: Final = Path(__file__).with_name("spider.py")
+ADDON: Final = {"ADDONS": {"politesse.integrations.scrapy.PolitesseAddon": 100}}
+AGENT: Final = "ExampleBot"
+
+# Nobody waits long for what is certain to come: what a crawl that hangs is ended after.
+_MAX_CRAWL_S: Final = 60.0
+
+
+@dataclass
+class Crawl:
+    """What came of a crawl."""
+
+    pages: list[str]
+    statuses: dict[str, int]
+    ignored: dict[str, str]
+    parsed: dict[str, dict[str, bool]]
+    stats: dict[str, int | str]
+    slots: list[str]
+    log: str
+    elapsed_s: float
+
+    def robots_stats(self) -> dict[str, int | str]:
+        return {name: value for name, value in self.stats.items() if name.startswith("robotstxt/")}
+
+
+async def crawl(urls: list[str], settings: Mapping[str, object], **task: object) -> Crawl:
+    started = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "default::ResourceWarning",
+        SPIDER,
+        json.dumps({"urls": urls, "settings": settings, **task}),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ,
+    )
+    try:
+        async with asyncio.timeout(_MAX_CRAWL_S):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    log = err.decode()
+    assert process.returncode == 0, log
+    for sign in ("Task was destroyed", "never retrieved", "was never awaited", "was never entered", "Unhandled error"):
+        assert sign not in log, log
+    done: dict[str, Any] = json.loads(out)
+    return Crawl(
+        pages=[url for url, _ in done["pages"]],
+        statuses=dict(done["pages"]),
+        ignored=done["ignored"],
+        parsed=dict(done["parsed"]),
+        stats=done["stats"],
+        slots=done.get("slots", []),
+        log=log,
+        elapsed_s=time.monotonic() - started,
+    )
+
+
+Answer = web.Response | str | int
+
+
+@dataclass
+class Site:
+    """An origin on loopback that writes down what it is asked, as ``Exchange`` and as header fields."""
+
+    robots: str | int | Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = 404
+    pages: dict[str, Callable[[], web.Response]] = field(default_factory=dict)
+    page_s: float = 0.0
+    base: str = ""
+    exchanges: list[Exchange] = field(default_factory=list)
+    robots_headers: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        return [exchange.url.removeprefix(self.base) for exchange in self.exchanges]
+
+    @property
+    def page_paths(self) -> list[str]:
+        return [path for path in self.paths if path != "/robots.txt"]
+
+    @property
+    def robots_count(self) -> int:
+        return self.paths.count("/robots.txt")
+
+    @property
+    def page_exchanges(self) -> list[Exchange]:
+        return [exchange for exchange in self.exchanges if not exchange.url.endswith("/robots.txt")]
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        # Noted before and after the work: an exchange seems no shorter than it was, and no gap longer.
+        started = time.monotonic()
+        response: web.StreamResponse = web.Response(status=500)
+        try:
+            response = await (self._robots(request) if request.path == "/robots.txt" else self._page(request))
+        finally:
+            self._note(request, started, response)
+        return response
+
+    def _note(self, request: web.BaseRequest, started: float, response: web.StreamResponse) -> None:
+        retry_after = response.headers.get("Retry-After")
+        self.exchanges.append(
+            Exchange(
+                f"{self.base}{request.path_qs}",
+                started,
+                time.monotonic(),
+                response.status,
+                None if retry_after is None else float(retry_after),
+            )
+        )
+
+    async def _robots(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.robots_headers.append(dict(request.headers))
+        if callable(self.robots):
+            return await self.robots(request)
+        if isinstance(self.robots, int):
+            return web.Response(status=self.robots)
+        return web.Response(text=self.robots)
+
+    async def _page(self, request: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.sleep(self.page_s)
+        page = self.pages.get(request.path_qs)
+        return web.Response(status=404) if page is None else page()
+
+
+def html(*links: str) -> Callable[[], web.Response]:
+    text = "".join(f'<a href="{link}">on</a>' for link in links)
+    return lambda: web.Response(text=f"<html><body>{text}</body></html>", content_type="text/html")
+
+
+def redirect(location: str) -> Callable[[], web.Response]:
+    return lambda: web.Response(status=302, headers={"Location": location})
+
+
+def in_turn(*answers: Callable[[], web.Response]) -> Callable[[], web.Response]:
+    """Answer with one after the other; the last stays."""
+    left = list(answers)
+    return lambda: (left.pop(0) if len(left) > 1 else left[0])()
+
+
+def chain(number: int) -> dict[str, Callable[[], web.Response]]:
+    """Return pages that are found one by one."""
+    return {f"/{place}": html(f"/{place + 1}") for place in range(number - 1)} | {f"/{number - 1}": html()}
+
+
+@asynccontextmanager
+async def serving(*sites: Site, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+    """Serve each site at an address of its own, 127.0.0.2 and so on, and so as a host of its own."""
+    async with AsyncExitStack() as stack:
+        for place, site in enumerate(sites, 2):
+            runner = web.ServerRunner(web.Server(site.answer, handler_cancellation=True), shutdown_timeout=0.1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, f"127.0.0.{place}", 0, ssl_context=ssl_context).start()
+            host, port = runner.addresses[0][:2]
+            site.base = f"{'http' if ssl_context is None else 'https'}://{host}:{port}"
+        yield
+
+
+def assert_sites_polite(*sites: Site, min_delay_s: float = 0.0) -> None:
+    trace = [exchange for site in sites for exchange in site.exchanges]
+    robots = {site.base: site.robots for site in sites if isinstance(site.robots, str)}
+    assert_polite(trace, robots, agent=AGENT, min_delay_s=min_delay_s)

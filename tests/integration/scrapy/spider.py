@@ -1,0 +1,89 @@
+"""A Scrapy crawl in a process of its own: what to do comes as JSON, what came of it goes as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import AsyncCrawlerProcess
+from scrapy.http import Response, TextResponse
+
+TASK: dict[str, Any] = json.loads(sys.argv[1])
+DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": []}
+
+
+class TaskSpider(Spider):
+    """Requests the URLs of its task and follows every link."""
+
+    name = "task"
+
+    async def start(self) -> AsyncIterator[Request]:
+        if "robots_parsed" in vars(signals):
+            self.crawler.signals.connect(self.parsed, signals.robots_parsed)
+        for number, url in enumerate(TASK["urls"]):
+            yield self.request(url, number)
+
+    def request(self, url: str, number: int = 0) -> Request:
+        meta: dict[str, Any] = {}
+        if url.endswith("#disobey"):
+            meta["dont_obey_robotstxt"] = True
+        if url.endswith("#slot"):
+            meta["download_slot"] = f"mine {number}"
+        headers = {"User-Agent": "OtherBot/2.0"} if url.endswith("#other") else None
+        return Request(url, meta=meta, headers=headers, errback=self.ignored, dont_filter=TASK.get("dont_filter", False))
+
+    def parse(self, response: Response) -> Iterator[Request]:
+        DONE["pages"].append([response.url, response.status])
+        if TASK.get("forget_slots"):
+            forget_slots(self)
+        if isinstance(response, TextResponse):
+            for number, link in enumerate(response.css("a::attr(href)").getall()):
+                yield self.request(response.urljoin(link), number)
+
+    def ignored(self, failure: Any) -> None:
+        DONE["ignored"][failure.request.url] = f"{type(failure.value).__name__}: {failure.value}"
+
+    def parsed(self, robotparser: Any, request: Request) -> None:
+        verdicts = {agent: robotparser.allowed(request.url, agent) for agent in ("ExampleBot", "OtherBot")}
+        DONE["parsed"].append([request.url, verdicts])
+
+
+def forget_slots(spider: Spider) -> None:
+    """Let a minute pass for the downloader, but not for the pacer, and clear away idle slots."""
+    module = importlib.import_module("scrapy.core.downloader")
+    name = "monotonic" if hasattr(module, "monotonic") else "time"
+    clock = getattr(module, name)
+    setattr(module, name, lambda: clock() + 61)
+    assert spider.crawler.engine is not None
+    spider.crawler.engine.downloader._slot_gc()
+    DONE["slots"] = sorted(spider.crawler.engine.downloader.slots)
+
+
+def main() -> None:
+    for place, value in TASK.get("patch", {}).items():
+        module, _, name = place.rpartition(".")
+        setattr(importlib.import_module(module), name, value)
+    settings: dict[str, Any] = {
+        "LOG_LEVEL": "DEBUG",
+        "USER_AGENT": "ExampleBot/1.0 (+https://example.com/bot)",
+        "TELNETCONSOLE_ENABLED": False,
+        "RETRY_TIMES": 0,
+    }
+    for name, value in TASK["settings"].items():
+        if name in {"POLITESSE_CACHE", "POLITESSE_PACING"}:
+            options = {"POLITESSE_CACHE": "CacheOptions", "POLITESSE_PACING": "PacingOptions"}
+            value = getattr(importlib.import_module("politesse"), options[name])(**value)
+        settings[name] = value
+    process = AsyncCrawlerProcess(settings)
+    crawler = process.create_crawler(TaskSpider)
+    process.crawl(crawler)
+    process.start()
+    DONE["stats"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, int | str)}
+    json.dump(DONE, sys.stdout)
+
+
+main()
