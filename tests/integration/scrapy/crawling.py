@@ -24,7 +24,6 @@ SPIDER: Final = Path(__file__).with_name("spider.py")
 ADDON: Final = {"ADDONS": {"politesse.integrations.scrapy.PolitesseAddon": 100}}
 AGENT: Final = "ExampleBot"
 
-# Nobody waits long for what is certain to come: what a crawl that hangs is ended after.
 _MAX_CRAWL_S: Final = 60.0
 
 
@@ -45,7 +44,14 @@ class Crawl:
         return {name: value for name, value in self.stats.items() if name.startswith("robotstxt/")}
 
 
-async def crawl(urls: list[str], settings: Mapping[str, object], **task: object) -> Crawl:
+async def crawl(
+    urls: list[str],
+    settings: Mapping[str, object],
+    *,
+    environment: Mapping[str, str] | None = None,
+    **task: object,
+) -> Crawl:
+    """Run a crawl to its end; see spider.py for what a task is."""
     started = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -55,7 +61,7 @@ async def crawl(urls: list[str], settings: Mapping[str, object], **task: object)
         json.dumps({"urls": urls, "settings": settings, **task}),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ,
+        env=os.environ | (environment or {}),
     )
     try:
         async with asyncio.timeout(_MAX_CRAWL_S):
@@ -79,9 +85,6 @@ async def crawl(urls: list[str], settings: Mapping[str, object], **task: object)
         log=log,
         elapsed_s=time.monotonic() - started,
     )
-
-
-Answer = web.Response | str | int
 
 
 @dataclass

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from scrapy import Request, Spider, signals
@@ -20,6 +21,7 @@ class TaskSpider(Spider):
     """Requests the URLs of its task and follows every link."""
 
     name = "task"
+    allowed_domains = TASK.get("allowed_domains")
 
     async def start(self) -> AsyncIterator[Request]:
         if "robots_parsed" in vars(signals):
@@ -34,10 +36,16 @@ class TaskSpider(Spider):
         if url.endswith("#slot"):
             meta["download_slot"] = f"mine {number}"
         headers = {"User-Agent": "OtherBot/2.0"} if url.endswith("#other") else None
-        return Request(url, meta=meta, headers=headers, errback=self.ignored, dont_filter=TASK.get("dont_filter", False))
+        return Request(
+            url, meta=meta, headers=headers, errback=self.ignored, dont_filter=TASK.get("dont_filter", False)
+        )
 
-    def parse(self, response: Response) -> Iterator[Request]:
+    async def parse(self, response: Response) -> AsyncIterator[Request]:
         DONE["pages"].append([response.url, response.status])
+        if response.url in TASK.get("direct", {}):
+            assert self.crawler.engine is not None
+            fetch = self.crawler.engine.download_async
+            await asyncio.gather(*(fetch(self.request(url)) for url in TASK["direct"][response.url]))
         if TASK.get("forget_slots"):
             forget_slots(self)
         if isinstance(response, TextResponse):

@@ -60,18 +60,21 @@ async def test_every_pause_is_kept_and_a_slow_host_holds_up_nobody() -> None:
     there = Site(ONE_S)
     here = Site(ONE_S)
     busy = Site(ONE_S, {"/": in_turn(refused("3"), html("/a")), "/a": html()})
+    direct = Site(ONE_S, {"/": html(), "/x": html(), "/y": html()})
     fast = Site(404, chain(10))
-    sites = (wide, slots, heavy, there, here, busy, fast)
+    sites = (wide, slots, heavy, there, here, busy, direct, fast)
     async with serving(*sites):
         there.pages = {"/": redirect(f"{here.base}/on"), "/back": html("/last"), "/last": html()}
         here.pages = {"/on": redirect(f"{there.base}/back")}
-        urls = [f"{site.base}/" for site in (wide, slots, heavy, there, busy)] + [f"{fast.base}/0"]
-        done = await crawl(urls, HURRIED | {"RETRY_TIMES": 1})
+        urls = [f"{site.base}/" for site in (wide, slots, heavy, there, busy, direct)] + [f"{fast.base}/0"]
+        # What a callback asks the engine for passes no scheduler.
+        beside = {f"{direct.base}/": [f"{direct.base}/x", f"{direct.base}/y"]}
+        done = await crawl(urls, HURRIED | {"RETRY_TIMES": 1}, direct=beside)
     assert_sites_polite(*sites, min_delay_s=FLOOR_S)
     for site in sites:
         assert site.robots_count == 1
         assert site.paths[0] == "/robots.txt"
-    for site in (wide, slots, heavy, there, busy):
+    for site in (wide, slots, heavy, there, busy, direct):
         assert min(gaps_s(site.exchanges)) >= 1.0
     for site in (wide, slots):
         assert sorted(site.page_paths) == sorted(["/", *many])
@@ -82,6 +85,7 @@ async def test_every_pause_is_kept_and_a_slow_host_holds_up_nobody() -> None:
     assert here.page_paths == ["/on"]
     assert busy.page_paths == ["/", "/", "/a"]
     assert gaps_s(busy.page_exchanges)[0] >= 3.0
+    assert sorted(direct.page_paths) == ["/", "/x", "/y"]
     assert min(gaps_s(fast.page_exchanges)) >= FLOOR_S
     # It has one page at a time to be found, and the others have queues that would fill every place.
     assert fast.page_exchanges[-1].ended < wide.page_exchanges[-2].started
@@ -90,12 +94,12 @@ async def test_every_pause_is_kept_and_a_slow_host_holds_up_nobody() -> None:
 
 
 async def test_a_minute_of_rest_makes_scrapy_forget_the_slot_but_not_the_pace() -> None:
-    site = Site("User-agent: *\nCrawl-delay: 2\n", chain(3))
+    site = Site("User-agent: *\nCrawl-delay: 1.5\n", chain(3))
     async with serving(site):
         done = await crawl([f"{site.base}/0"], HURRIED, forget_slots=True)
     assert done.slots == []  # it had forgotten all of them
     assert site.page_paths == ["/0", "/1", "/2"]
-    assert min(gaps_s(site.exchanges)) >= 2.0
+    assert min(gaps_s(site.exchanges)) >= 1.5
 
 
 async def test_download_delay_counts_from_the_end_of_an_answer_and_autothrottle_only_lengthens_it() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trustme
 
-from tests.integration.scrapy.crawling import ADDON, Site, assert_sites_polite, crawl, html, serving
+from tests.integration.scrapy.crawling import ADDON, Site, assert_sites_polite, crawl, html, redirect, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -105,14 +105,35 @@ async def test_http_and_https_of_one_host_and_port_are_two_origins() -> None:
 
 async def test_who_asks_decides_which_group_holds() -> None:
     robots = "User-agent: examplebot\nDisallow: /a\n\nUser-agent: otherbot\nDisallow: /b\n\nUser-agent: third\nDisallow: /c\n"
-    site = Site(robots, dict.fromkeys(["/a", "/b", "/c"], html()))
+    site = Site(robots, dict.fromkeys(["/a", "/a/exempt", "/b", "/c"], html()))
     async with serving(site):
         urls = [f"{site.base}{path}{mark}" for path in ("/a", "/b", "/c") for mark in ("", "#other")]
-        urls.append(f"{site.base}/a?#disobey")
+        urls.append(f"{site.base}/a/exempt#disobey")
         by_header, by_setting = await asyncio.gather(
-            crawl(urls, ADDON | QUICK), crawl(urls, ADDON | QUICK | {"ROBOTSTXT_USER_AGENT": "third"})
+            crawl(urls, ADDON | QUICK, dont_filter=True),
+            crawl(urls, ADDON | QUICK | {"ROBOTSTXT_USER_AGENT": "third"}, dont_filter=True),
         )
-    header_only = {f"{site.base}/a", f"{site.base}/b#other"}
-    assert set(by_header.ignored) == header_only
+    assert set(by_header.ignored) == {f"{site.base}/a", f"{site.base}/b#other"}
     assert set(by_setting.ignored) == {f"{site.base}/c", f"{site.base}/c#other"}
-    assert by_header.statuses[f"{site.base}/a?#disobey"] == 200
+    assert f"{site.base}/a/exempt" in by_header.pages
+
+
+async def test_a_request_that_waited_is_filtered_as_if_it_had_not() -> None:
+    site, other = Site(404), Site(404, {"/": html()})
+    async with serving(site, other):
+        site.pages = {"/": html("/away", "/again"), "/away": redirect(f"{other.base}/"), "/again": redirect("/")}
+        floor = {"DOWNLOAD_DELAY": 0.3}  # long enough for each request to be put back once
+        done = await crawl([f"{site.base}/"], ADDON | floor, allowed_domains=["127.0.0.2"])
+    assert other.paths == []
+    assert done.stats["offsite/filtered"] == 1
+    assert site.page_paths.count("/") == 1
+    assert done.stats["dupefilter/filtered"] == 1
+
+
+async def test_robots_txt_is_asked_for_through_the_proxy_of_the_crawl() -> None:
+    proxy = Site("User-agent: *\nDisallow: /private\n", {"/": html("/private")})
+    async with serving(proxy):
+        done = await crawl(["http://site.example/"], ADDON | QUICK, environment={"http_proxy": proxy.base})
+    assert [headers["Host"] for headers in proxy.robots_headers] == ["site.example"]
+    assert done.pages == ["http://site.example/"]
+    assert set(done.ignored) == {"http://site.example/private"}

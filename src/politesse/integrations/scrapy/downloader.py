@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CLOSING: Final = "The spider is being closed"
+_DONT_FILTER: Final = "politesse_dont_filter"
 
 
 class PoliteDownloader(Downloader):
@@ -109,8 +110,11 @@ class PoliteDownloader(Downloader):
             waits = self._rest(origin, request)
         else:
             waits = self._rest_until(origin, verdict)
-        # It is no duplicate of itself.
-        return request.replace(dont_filter=True) if waits else None
+        if not waits:
+            return None
+        later = request.replace(dont_filter=True)  # it is no duplicate of itself
+        later.meta[_DONT_FILTER] = request.dont_filter
+        return later
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         origin = None if ROBOTS_TXT in request.meta else _origin(request)
@@ -132,10 +136,11 @@ class PoliteDownloader(Downloader):
             if isinstance(turn, NotYet):
                 turn = await patiently(self.crawler, view.take_turn(url, max_wait_s=self._max_wait_s))
         except TooFar as error:
-            logger.info("Ignoring %s: %s", request, error, extra={"spider": self.crawler.spider})
+            why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
+            logger.info("Ignoring %s: %s", request, why, extra={"spider": self.crawler.spider})
             if (stats := self.crawler.stats) is not None:
                 stats.inc_value("politesse/too_far")
-            raise IgnoreRequest(str(error)) from error
+            raise IgnoreRequest(why) from error
         except Disallowed as error:
             if self._robots is None:
                 raise IgnoreRequest(str(error)) from error
@@ -221,6 +226,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         request = super().pop()
         if request is not None:
             self._handed_out.add(request)
+            # As it was: where it redirects to must pass the filters of duplicates and of other sites.
+            request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         return request
 
 

@@ -1,0 +1,198 @@
+"""Scrapy crawls of sites whose robots.txt is in trouble, or that want to be left alone for long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from aiohttp import web
+from scrapy import signals
+
+from tests.integration.scrapy.crawling import ADDON, Site, chain, crawl, html, in_turn, redirect, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+pytestmark = pytest.mark.realtime
+
+QUICK: Final = {"DOWNLOAD_DELAY": 0, "POLITESSE_PACING": {"adaptive_factor": 0.0}}
+
+
+def answering(answer: Callable[[], web.Response]) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    async def robots(_: web.BaseRequest) -> web.StreamResponse:
+        return answer()
+
+    return robots
+
+
+async def never(_: web.BaseRequest) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def breaking_off(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b"User-agent: *\nAllow: /\n")
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+def text(body: str | bytes, **headers: str) -> Callable[[], web.Response]:
+    octets = body.encode() if isinstance(body, str) else body
+    return lambda: web.Response(body=octets, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def status(number: int, **headers: str) -> Callable[[], web.Response]:
+    return lambda: web.Response(
+        status=number, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+
+
+def site_of(robots: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | int | str) -> Site:
+    return Site(robots, {"/": html()})
+
+
+async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_otherwise() -> None:
+    unavailable, failing, hanging, broken = site_of(503), site_of(500), site_of(never), site_of(breaking_off)
+    partial, elsewhere = site_of(206), site_of(answering(redirect("ftp://127.0.0.1/robots.txt")))
+    sites = [unavailable, failing, hanging, broken, partial, elsewhere]
+    patch = {"politesse.integrations.scrapy.fetch._TIMEOUT_S": 1.0}
+    async with serving(*sites):
+        gone = "http://127.0.0.20:9"
+        urls = [f"{base}/" for base in (*(site.base for site in sites), gone)]
+        closed = await crawl(urls, ADDON | QUICK, patch=patch)
+        pages_when_closed = [site.page_paths for site in sites]
+        opened = await crawl(urls, ADDON | QUICK | {"POLITESSE_ON_ERROR": "allow"}, patch=patch)
+    assert closed.pages == []
+    assert pages_when_closed == [[]] * 6
+    assert set(closed.ignored) == set(urls)
+    for url, why in closed.ignored.items():
+        assert why.startswith("IgnoreRequest: Forbidden by robots.txt (robots.txt is unreachable"), url
+    assert "the server answered with status 503" in closed.ignored[f"{unavailable.base}/"]
+    assert "timeout" in closed.ignored[f"{hanging.base}/"]
+    assert "ftp" in closed.ignored[f"{elsewhere.base}/"]
+    assert f"All of {unavailable.base} is disallowed: the server answered with status 503" in closed.log
+    assert f"Error downloading <GET {hanging.base}/robots.txt>" in closed.log
+    counted = closed.robots_stats()
+    assert counted["robotstxt/forbidden"] == counted["robotstxt/request_count"] == 7
+    for number, times in {503: 1, 500: 1, 206: 1, 302: 1}.items():
+        assert counted[f"robotstxt/response_status_count/{number}"] == times
+    assert counted["robotstxt/response_count"] == 4
+    failures = [number for name, number in counted.items() if name.startswith("robotstxt/exception_count/<class '")]
+    assert sum(int(number) for number in failures) == 3
+    if hasattr(signals, "robots_parsed"):  # since Scrapy 2.18
+        assert closed.parsed[f"{failing.base}/"] == {"ExampleBot": False, "OtherBot": False}
+    assert sorted(opened.pages) == sorted(f"{site.base}/" for site in sites)
+    assert "robotstxt/forbidden" not in opened.robots_stats()
+
+
+async def test_redirects_of_robots_txt_are_followed_five_times_and_bind_the_site_that_was_asked() -> None:
+    rules = "User-agent: *\nDisallow: /\n"
+    far, sixth, target = Site(pages={"/": html()}), Site(pages={"/": html()}), Site(rules, {"/": html()})
+    async with serving(far, sixth, target):
+        hops = {f"/{number}": redirect(f"/{number + 1}") for number in range(1, 6)}
+        far.pages |= hops | {"/4": redirect(f"{target.base}/robots.txt")}
+        sixth.pages |= hops | {"/6": text(rules)}
+        far.robots = sixth.robots = answering(redirect("/1"))
+        done = await crawl([f"{far.base}/", f"{sixth.base}/"], ADDON | QUICK)
+    assert set(done.ignored) == {f"{far.base}/"}
+    assert far.paths == ["/robots.txt", "/1", "/2", "/3", "/4"]
+    assert target.paths == ["/robots.txt"]
+    # One redirect more is as if there were none (RFC 9309 2.3.1.2).
+    assert done.pages == [f"{sixth.base}/"]
+    assert sixth.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/5", "/"]
+    assert done.robots_stats()["robotstxt/request_count"] == 2
+
+
+async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator() -> None:
+    async def robots(request: web.BaseRequest) -> web.StreamResponse:
+        headers = {"ETag": '"one"', "Cache-Control": "max-age=1"}
+        if request.headers.get("If-None-Match") == '"one"':
+            return web.Response(status=304, headers=headers)
+        return web.Response(text="User-agent: *\nDisallow: /5\n", headers=headers)
+
+    site = Site(robots, chain(7))
+    settings = {"DOWNLOAD_DELAY": 0.4, "POLITESSE_CACHE": {"min_lifetime_s": 0.0}}
+    async with serving(site):
+        done = await crawl([f"{site.base}/0"], ADDON | settings)
+    assert site.page_paths == [f"/{number}" for number in range(5)]
+    assert set(done.ignored) == {f"{site.base}/5"}
+    asked = [headers.get("If-None-Match") for headers in site.robots_headers]
+    assert asked[0] is None
+    assert len(asked) > 1
+    assert set(asked[1:]) == {'"one"'}
+    assert done.robots_stats()["robotstxt/response_status_count/304"] == len(asked) - 1
+
+
+async def test_a_robots_txt_too_long_to_be_read_is_cut_at_a_line_and_not_read_on() -> None:
+    sent = 0
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"User-agent: *\nDisallow: /private\n")
+        while sent < 64 * 1024 * 1024:
+            await response.write(b"# nothing\n" * 1000)
+            sent += 10_000
+        return response
+
+    site = Site(endless, {"/": html("/private"), "/private": html()})
+    async with serving(site):
+        done = await crawl([f"{site.base}/"], ADDON | QUICK)
+    assert site.page_paths == ["/"]
+    assert set(done.ignored) == {f"{site.base}/private"}
+    assert sent < 16 * 1024 * 1024  # 500 KiB, and what the buffers on the way hold
+
+
+async def test_a_site_that_puts_off_its_robots_txt_is_asked_again_when_it_has_said() -> None:
+    later = site_of(answering(in_turn(status(429, Retry_After="2"), text("User-agent: *\nDisallow: /private\n"))))
+    later.pages = {"/": html("/private")}
+    async with serving(later):
+        done = await crawl([f"{later.base}/"], ADDON | QUICK)
+    assert later.paths == ["/robots.txt", "/robots.txt", "/"]
+    first, second, _ = later.exchanges
+    assert second.started - first.ended >= 2.0
+    assert done.pages == [f"{later.base}/"]
+    assert set(done.ignored) == {f"{later.base}/private"}
+
+
+async def test_what_would_have_to_wait_for_too_long_is_dropped_and_the_crawl_ends() -> None:
+    hour = time.gmtime(time.time() + 6 * 3600)
+    window = f"{time.strftime('%H%M', hour)}-{time.strftime('%H%M', time.gmtime(time.time() + 7 * 3600))}"
+    closed = Site(404, {"/": in_turn(status(429, Retry_After="600"), html()), "/a": html()})
+    slow = Site("User-agent: *\nCrawl-delay: 30\n", {"/": html()})
+    visits = Site(f"User-agent: *\nVisit-time: {window}\n", {"/": html()})
+    put_off = site_of(answering(status(429, Retry_After="60")))
+    sites = [closed, slow, visits, put_off]
+    async with serving(*sites):
+        urls = [f"{site.base}{path}" for site in sites for path in ("/", "/a")]
+        done = await crawl(urls, ADDON | QUICK | {"POLITESSE_MAX_WAIT": 5})
+    assert [site.page_paths for site in sites] == [[closed.page_paths[0]], [], [], []]
+    # One of each got its robots.txt, and then nothing could be had in time; one was answered with 429.
+    assert done.stats["politesse/too_far"] == 5
+    assert "No turn at 127.0.0.3 within 5 s" in done.ignored[f"{slow.base}/"]
+    assert "visit-time" in done.ignored[f"{visits.base}/"]
+    assert "429" in done.ignored[f"{put_off.base}/"]
+    assert done.robots_stats()["robotstxt/forbidden"] == 2
+    assert put_off.robots_count == 1
+    assert done.stats["finish_reason"] == "finished"
+
+
+async def test_a_spider_is_closed_in_time_whatever_is_waited_for() -> None:
+    closed = Site(404, {"/": status(503, Retry_After="3000"), "/a": html()})
+    hanging = site_of(never)
+    waiting = Site("User-agent: *\nCrawl-delay: 60\n", {"/": html()})
+    sites = [closed, hanging, waiting]
+    async with serving(*sites):
+        urls = [f"{site.base}{path}" for site in sites for path in ("/", "/a")]
+        done = await crawl(urls, ADDON | QUICK | {"CLOSESPIDER_TIMEOUT": 2})
+    assert done.stats["finish_reason"] == "closespider_timeout"
+    assert done.elapsed_s < 25  # where the next to come is 30 s away
+    assert len(closed.page_paths) == 1
+    assert hanging.paths == ["/robots.txt"]
+    assert waiting.paths == ["/robots.txt"]
