@@ -162,7 +162,11 @@ def redirect(location: str) -> Callable[[], web.Response]:
 def in_turn(*answers: Callable[[], web.Response]) -> Callable[[], web.Response]:
     """Answer with one after the other; the last stays."""
     left = list(answers)
-    return lambda: (left.pop(0) if len(left) > 1 else left[0])()
+
+    def answer() -> web.Response:
+        return (left.pop(0) if len(left) > 1 else left[0])()
+
+    return answer
 
 
 def chain(number: int) -> dict[str, Callable[[], web.Response]]:

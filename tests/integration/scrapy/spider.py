@@ -6,12 +6,16 @@ import asyncio
 import importlib
 import json
 import sys
-from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.http import Response, TextResponse
+
+from politesse import CacheOptions, PacingOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 TASK: dict[str, Any] = json.loads(sys.argv[1])
 DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": []}
@@ -81,11 +85,10 @@ def main() -> None:
         "TELNETCONSOLE_ENABLED": False,
         "RETRY_TIMES": 0,
     }
-    for name, value in TASK["settings"].items():
-        if name in {"POLITESSE_CACHE", "POLITESSE_PACING"}:
-            options = {"POLITESSE_CACHE": "CacheOptions", "POLITESSE_PACING": "PacingOptions"}
-            value = getattr(importlib.import_module("politesse"), options[name])(**value)
-        settings[name] = value
+    settings |= TASK["settings"]
+    for name, options in {"POLITESSE_CACHE": CacheOptions, "POLITESSE_PACING": PacingOptions}.items():
+        if name in settings:
+            settings[name] = options(**settings[name])
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(TaskSpider)
     process.crawl(crawler)

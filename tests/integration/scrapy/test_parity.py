@@ -104,7 +104,8 @@ async def test_http_and_https_of_one_host_and_port_are_two_origins() -> None:
 
 
 async def test_who_asks_decides_which_group_holds() -> None:
-    robots = "User-agent: examplebot\nDisallow: /a\n\nUser-agent: otherbot\nDisallow: /b\n\nUser-agent: third\nDisallow: /c\n"
+    groups = {"examplebot": "/a", "otherbot": "/b", "third": "/c"}
+    robots = "".join(f"User-agent: {agent}\nDisallow: {path}\n\n" for agent, path in groups.items())
     site = Site(robots, dict.fromkeys(["/a", "/a/exempt", "/b", "/c"], html()))
     async with serving(site):
         urls = [f"{site.base}{path}{mark}" for path in ("/a", "/b", "/c") for mark in ("", "#other")]
@@ -122,7 +123,7 @@ async def test_a_request_that_waited_is_filtered_as_if_it_had_not() -> None:
     site, other = Site(404), Site(404, {"/": html()})
     async with serving(site, other):
         site.pages = {"/": html("/away", "/again"), "/away": redirect(f"{other.base}/"), "/again": redirect("/")}
-        floor = {"DOWNLOAD_DELAY": 0.3}  # long enough for each request to be put back once
+        floor: dict[str, object] = {"DOWNLOAD_DELAY": 0.3}  # long enough for each request to be put back once
         done = await crawl([f"{site.base}/"], ADDON | floor, allowed_domains=["127.0.0.2"])
     assert other.paths == []
     assert done.stats["offsite/filtered"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,6 +15,8 @@ from tests.integration.scrapy.crawling import ADDON, Site, chain, crawl, html, i
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from tests.integration.scrapy.crawling import Crawl
 
 pytestmark = pytest.mark.realtime
 
@@ -90,24 +93,6 @@ async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_other
     assert "robotstxt/forbidden" not in opened.robots_stats()
 
 
-async def test_redirects_of_robots_txt_are_followed_five_times_and_bind_the_site_that_was_asked() -> None:
-    rules = "User-agent: *\nDisallow: /\n"
-    far, sixth, target = Site(pages={"/": html()}), Site(pages={"/": html()}), Site(rules, {"/": html()})
-    async with serving(far, sixth, target):
-        hops = {f"/{number}": redirect(f"/{number + 1}") for number in range(1, 6)}
-        far.pages |= hops | {"/4": redirect(f"{target.base}/robots.txt")}
-        sixth.pages |= hops | {"/6": text(rules)}
-        far.robots = sixth.robots = answering(redirect("/1"))
-        done = await crawl([f"{far.base}/", f"{sixth.base}/"], ADDON | QUICK)
-    assert set(done.ignored) == {f"{far.base}/"}
-    assert far.paths == ["/robots.txt", "/1", "/2", "/3", "/4"]
-    assert target.paths == ["/robots.txt"]
-    # One redirect more is as if there were none (RFC 9309 2.3.1.2).
-    assert done.pages == [f"{sixth.base}/"]
-    assert sixth.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/5", "/"]
-    assert done.robots_stats()["robotstxt/request_count"] == 2
-
-
 async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator() -> None:
     async def robots(request: web.BaseRequest) -> web.StreamResponse:
         headers = {"ETag": '"one"', "Cache-Control": "max-age=1"}
@@ -126,39 +111,6 @@ async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator() -
     assert len(asked) > 1
     assert set(asked[1:]) == {'"one"'}
     assert done.robots_stats()["robotstxt/response_status_count/304"] == len(asked) - 1
-
-
-async def test_a_robots_txt_too_long_to_be_read_is_cut_at_a_line_and_not_read_on() -> None:
-    sent = 0
-
-    async def endless(request: web.BaseRequest) -> web.StreamResponse:
-        nonlocal sent
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"User-agent: *\nDisallow: /private\n")
-        while sent < 64 * 1024 * 1024:
-            await response.write(b"# nothing\n" * 1000)
-            sent += 10_000
-        return response
-
-    site = Site(endless, {"/": html("/private"), "/private": html()})
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], ADDON | QUICK)
-    assert site.page_paths == ["/"]
-    assert set(done.ignored) == {f"{site.base}/private"}
-    assert sent < 16 * 1024 * 1024  # 500 KiB, and what the buffers on the way hold
-
-
-async def test_a_site_that_puts_off_its_robots_txt_is_asked_again_when_it_has_said() -> None:
-    later = site_of(answering(in_turn(status(429, Retry_After="2"), text("User-agent: *\nDisallow: /private\n"))))
-    later.pages = {"/": html("/private")}
-    async with serving(later):
-        done = await crawl([f"{later.base}/"], ADDON | QUICK)
-    assert later.paths == ["/robots.txt", "/robots.txt", "/"]
-    first, second, _ = later.exchanges
-    assert second.started - first.ended >= 2.0
-    assert done.pages == [f"{later.base}/"]
-    assert set(done.ignored) == {f"{later.base}/private"}
 
 
 async def test_what_would_have_to_wait_for_too_long_is_dropped_and_the_crawl_ends() -> None:
@@ -196,3 +148,78 @@ async def test_a_spider_is_closed_in_time_whatever_is_waited_for() -> None:
     assert len(closed.page_paths) == 1
     assert hanging.paths == ["/robots.txt"]
     assert waiting.paths == ["/robots.txt"]
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Sites whose robots.txt is odd, and what came of one crawl of all."""
+
+    far: Site
+    target: Site
+    sixth: Site
+    endless: Site
+    sent: list[int]
+    later: Site
+    done: Crawl
+
+
+@pytest.fixture(scope="module")
+def odd() -> Odd:
+    return asyncio.run(crawl_odd_sites())
+
+
+async def crawl_odd_sites() -> Odd:
+    rules = "User-agent: *\nDisallow: /private\n"
+    front = {"/": html("/private"), "/private": html()}
+    sent = [0]
+
+    async def without_end(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(rules.encode())
+        while sent[0] < 64 * 1024 * 1024:
+            await response.write(b"# nothing\n" * 1000)
+            sent[0] += 10_000
+        return response
+
+    far, sixth, target, endless = Site(), Site(), Site(rules), Site(without_end, front)
+    later = Site(answering(in_turn(status(429, Retry_After="2"), text(rules))), front)
+    async with serving(far, sixth, target, endless, later):
+        hops = {f"/{number}": redirect(f"/{number + 1}") for number in range(1, 6)}
+        far.pages = front | hops | {"/4": redirect(f"{target.base}/robots.txt")}
+        sixth.pages = front | hops | {"/6": text(rules)}
+        far.robots = sixth.robots = answering(redirect("/1"))
+        done = await crawl([f"{site.base}/" for site in (far, sixth, endless, later)], ADDON | QUICK)
+    return Odd(far, target, sixth, endless, sent, later, done)
+
+
+def test_five_redirects_of_robots_txt_are_followed_and_bind_the_site_that_was_asked(odd: Odd) -> None:
+    assert odd.far.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/"]
+    assert odd.target.paths == ["/robots.txt"]
+    assert f"{odd.far.base}/private" in odd.done.ignored
+
+
+def test_a_sixth_redirect_is_as_if_there_were_no_robots_txt(odd: Odd) -> None:
+    assert odd.sixth.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/5", "/", "/private"]
+
+
+def test_a_robots_txt_too_long_to_be_read_is_cut_and_not_read_on(odd: Odd) -> None:
+    assert odd.endless.page_paths == ["/"]
+    assert f"{odd.endless.base}/private" in odd.done.ignored
+    assert odd.sent[0] < 16 * 1024 * 1024  # 500 KiB, and what the buffers on the way hold
+
+
+def test_a_site_that_puts_off_its_robots_txt_is_asked_again_when_it_has_said(odd: Odd) -> None:
+    assert odd.later.paths == ["/robots.txt", "/robots.txt", "/"]
+    first, second, _ = odd.later.exchanges
+    assert second.started - first.ended >= 2.0
+    assert f"{odd.later.base}/private" in odd.done.ignored
+
+
+def test_robots_txt_is_counted_once_however_often_it_is_redirected(odd: Odd) -> None:
+    counted = odd.done.robots_stats()
+    assert counted["robotstxt/request_count"] == 5
+    assert counted["robotstxt/response_count"] == 5
+    assert counted["robotstxt/response_status_count/200"] == 3
+    assert counted["robotstxt/response_status_count/302"] == 1
+    assert counted["robotstxt/response_status_count/429"] == 1
