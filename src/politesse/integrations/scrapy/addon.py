@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware as ScrapyRobotsTxtMiddleware
 from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy.downloader import PoliteDownloader, PolitePriorityQueue
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PRIORITY: Final = "addon"  # what a project, a spider or the command line sets stands above it
+_MIDDLEWARES: Final = "DOWNLOADER_MIDDLEWARES"
 _PLACE: Final = 100  # among the downloader middlewares, as that of Scrapy's own
 
 
@@ -50,12 +52,16 @@ class PolitesseAddon:
 
     @staticmethod
     def _replace_middleware(settings: BaseSettings) -> None:
-        name = "DOWNLOADER_MIDDLEWARES"
-        try:
-            settings.replace_in_component_priority_dict(name, ScrapyRobotsTxtMiddleware, RobotsTxtMiddleware)
-        except KeyError:  # nobody has moved it from where Scrapy puts it, or somebody has removed it
-            settings.setdefault_in_component_priority_dict(name, RobotsTxtMiddleware, _PLACE)
-        settings.set_in_component_priority_dict(name, ScrapyRobotsTxtMiddleware, None)
+        places = settings.getdict(_MIDDLEWARES)
+        place = _PLACE
+        for key in tuple(places):
+            if load_object(key) is ScrapyRobotsTxtMiddleware:
+                place = places.pop(key) or place
+        # By its path, as in the base settings: older Scrapys do not know that a class means the same.
+        places[global_object_name(ScrapyRobotsTxtMiddleware)] = None
+        if RobotsTxtMiddleware not in map(load_object, places):
+            places[RobotsTxtMiddleware] = place
+        settings.set(_MIDDLEWARES, places, settings.getpriority(_MIDDLEWARES) or 0)
 
     @staticmethod
     def _check(settings: BaseSettings) -> None:
