@@ -15,6 +15,7 @@ from tests.integration.scrapy.crawling import ADDON, Site, chain, crawl, html, i
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from tests.integration.scrapy.crawling import Crawl
 
@@ -135,19 +136,26 @@ async def test_what_would_have_to_wait_for_too_long_is_dropped_and_the_crawl_end
     assert done.stats["finish_reason"] == "finished"
 
 
-async def test_a_spider_is_closed_in_time_whatever_is_waited_for() -> None:
+async def test_a_spider_is_closed_in_time_and_what_waits_is_kept(tmp_path: Path) -> None:
     closed = Site(404, {"/": status(503, Retry_After="3000"), "/a": html()})
     hanging = site_of(never)
     waiting = Site("User-agent: *\nCrawl-delay: 60\n", {"/": html()})
     sites = [closed, hanging, waiting]
     async with serving(*sites):
         urls = [f"{site.base}{path}" for site in sites for path in ("/", "/a")]
-        done = await crawl(urls, ADDON | QUICK | {"CLOSESPIDER_TIMEOUT": 2})
+        settings = ADDON | QUICK | {"CLOSESPIDER_TIMEOUT": 2, "JOBDIR": str(tmp_path)}
+        done = await crawl(urls, settings)
+        first = len(closed.page_paths)
+        closed.pages = {"/": html(), "/a": html()}
+        resumed = await crawl([], settings)
     assert done.stats["finish_reason"] == "closespider_timeout"
     assert done.elapsed_s < 25  # where the next to come is 30 s away
-    assert len(closed.page_paths) == 1
-    assert hanging.paths == ["/robots.txt"]
-    assert waiting.paths == ["/robots.txt"]
+    assert hanging.paths[0] == waiting.paths[0] == "/robots.txt"
+    assert hanging.page_paths == waiting.page_paths == []
+    # One was answered with 503, and the other waited in the scheduler: on disk, and none the worse for it.
+    assert first == 1
+    assert sorted(closed.page_paths) == ["/", "/a"]
+    assert resumed.pages == [f"{closed.base}{closed.page_paths[1]}"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,47 @@
+"""README's settings for Scrapy do what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.integration.scrapy.crawling import Crawl, Site, crawl, html, serving
+
+SECTION: Final = re.search(
+    r"^## Scrapy$(.*?)^## ", (Path(__file__).parents[3] / "README.md").read_text(), re.DOTALL | re.MULTILINE
+)
+
+
+def settings_of_readme() -> list[dict[str, object]]:
+    assert SECTION is not None
+    blocks = []
+    for code in re.findall(r"```py\n(.*?)```", SECTION[1], re.DOTALL):
+        names: dict[str, object] = {}
+        exec(code, names)  # noqa: S102 - our own README
+        blocks.append({name: value for name, value in names.items() if name.isupper()})
+    return blocks
+
+
+@pytest.mark.realtime
+async def test_settings_of_readme_keep_a_crawler_out_of_what_is_disallowed() -> None:
+    addon, middleware = settings_of_readme()
+    parser = {name: value for name, value in middleware.items() if name != "DOWNLOADER_MIDDLEWARES"}
+
+    async def crawled(settings: dict[str, object]) -> tuple[Site, Crawl]:
+        site = Site("User-agent: *\nDisallow: /private\nCrawl-delay: 2\n", {"/": html("/private"), "/private": html()})
+        async with serving(site):
+            return site, await crawl([f"{site.base}/"], settings)
+
+    crawls = await asyncio.gather(crawled(addon), crawled(middleware), crawled(parser))
+    for site, done in crawls:
+        assert site.paths == ["/robots.txt", "/"]
+        assert done.ignored == {f"{site.base}/private": "IgnoreRequest: Forbidden by robots.txt"}
+    (polite, done), (_, without_pace), (_, scrapys_own) = crawls
+    robots, page = polite.exchanges
+    assert page.started - robots.ended >= 2.0
+    warning = "No pace is kept"
+    assert [warning in one.log for one in (done, without_pace, scrapys_own)] == [False, True, False]

@@ -1,0 +1,56 @@
+"""RobotParser through the interface of Scrapy's parsers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from scrapy import Spider
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import build_from_crawler
+
+from politesse.integrations.scrapy import RobotParser
+
+BODY: Final = """User-agent: examplebot
+Disallow: /private
+Allow: /private/ope
+Disallow: /søg
+Crawl-delay: 2.5
+
+User-agent: *
+Disallow: /
+""".encode()
+
+
+def parser(body: bytes) -> RobotParser:
+    return build_from_crawler(RobotParser, Crawler(Spider), body)
+
+
+@pytest.mark.parametrize("user_agent", ["ExampleBot", b"ExampleBot/1.0 (+https://example.com/bot)"])
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://example.com/", True),
+        ("https://example.com/private", False),
+        ("https://example.com/private/open", True),
+        (b"https://example.com/private/x", False),
+        ("https://example.com/s%C3%B8g", False),
+        ("https://example.com/søg".encode(), False),
+    ],
+)
+def test_named_group_decides(url: str | bytes, user_agent: str | bytes, allowed: bool) -> None:  # noqa: FBT001
+    assert parser(BODY).allowed(url, user_agent) is allowed
+
+
+def test_everybody_else_is_bound_by_the_group_for_all() -> None:
+    assert parser(BODY).allowed("https://example.com/", "OtherBot/2.0") is False
+
+
+def test_crawl_delay_is_that_of_the_group() -> None:
+    assert parser(BODY).crawl_delay(b"ExampleBot") == 2.5
+    assert parser(BODY).crawl_delay("OtherBot") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", b"<html>", b"Disallow: /\n"])
+def test_what_restricts_nobody_allows_everything(body: bytes) -> None:
+    assert parser(body).allowed("https://example.com/page", "ExampleBot") is True

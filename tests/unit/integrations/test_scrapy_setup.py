@@ -1,0 +1,271 @@
+"""What Scrapy's settings make of politesse, and which are refused."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware as ScrapyRobotsTxtMiddleware
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.settings import Settings
+from scrapy.squeues import LifoMemoryQueue
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.conf import build_component_list
+from scrapy.utils.misc import load_object
+
+from politesse import ConfigurationError
+from politesse.integrations.scrapy import (
+    PoliteDownloader,
+    PolitePriorityQueue,
+    PolitesseAddon,
+    RobotParser,
+    RobotsTxtMiddleware,
+)
+from politesse.integrations.scrapy.gate import Agents, make_gate, max_wait_s
+from politesse.integrations.scrapy.requires import check_scrapy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
+SCRAPYS_OWN: Final = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
+
+
+def updated(project: Mapping[str, Any] | None = None) -> Settings:
+    settings = Settings(dict(project or {}), priority="project")
+    PolitesseAddon().update_settings(settings)
+    return settings
+
+
+def crawler_with(**settings: object) -> Crawler:
+    crawler = Crawler(Spider, {"USER_AGENT": UA, "ROBOTSTXT_OBEY": True, **settings})
+    crawler.stats = MemoryStatsCollector(crawler)
+    return crawler
+
+
+def enabled(settings: Settings) -> list[Any]:
+    return build_component_list(settings.getwithbase("DOWNLOADER_MIDDLEWARES"))
+
+
+def test_missing_scrapy_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scrapy", None)
+    with pytest.raises(ImportError, match=r"needs Scrapy; run: pip install 'politesse\[scrapy\]'"):
+        check_scrapy()
+
+
+def test_what_scrapy_itself_misses_is_not_called_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> ModuleType:
+        raise ModuleNotFoundError("No module named 'twisted'", name="twisted")
+
+    monkeypatch.setattr("politesse.integrations.scrapy.requires.import_module", fail)
+    with pytest.raises(ModuleNotFoundError, match="twisted"):
+        check_scrapy()
+
+
+@pytest.mark.parametrize("version", ["2.13.3", "1.8.4", "2.9.0"])
+def test_older_scrapy_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr("scrapy.__version__", version)
+    with pytest.raises(ImportError, match=rf"needs Scrapy 2\.14 or newer, and this is {version}"):
+        check_scrapy()
+
+
+@pytest.mark.parametrize("version", ["2.14.0", "2.19.0", "2.100.1", "3.0.0"])
+def test_newer_scrapy_will_do(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr("scrapy.__version__", version)
+    check_scrapy()
+
+
+def test_package_does_not_import_without_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("politesse.integrations.scrapy")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "scrapy", None)
+    with pytest.raises(ImportError, match=r"politesse\[scrapy\]"):
+        importlib.import_module("politesse.integrations.scrapy")
+
+
+@pytest.mark.parametrize("answer", [False, RuntimeError("no reactor is installed")])
+def test_other_reactor_is_refused(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
+    def is_asyncio_available() -> bool:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("politesse.integrations.scrapy.gate.is_asyncio_available", is_asyncio_available)
+    with pytest.raises(ConfigurationError, match="AsyncioSelectorReactor"):
+        RobotsTxtMiddleware.from_crawler(crawler_with())
+
+
+def test_addon_puts_everything_in_place() -> None:
+    settings = updated()
+    assert enabled(settings).count(RobotsTxtMiddleware) == 1
+    assert [one for one in enabled(settings) if load_object(one) is ScrapyRobotsTxtMiddleware] == []
+    # Where Scrapy's own is: behind the filter of other sites, before everything that changes a request.
+    assert enabled(settings).index(RobotsTxtMiddleware) == enabled(Settings()).index(SCRAPYS_OWN)
+    assert load_object(settings["DOWNLOADER"]) is PoliteDownloader
+    assert load_object(settings["SCHEDULER_PRIORITY_QUEUE"]) is PolitePriorityQueue
+    assert load_object(settings["ROBOTSTXT_PARSER"]) is RobotParser
+    assert settings.getbool("ROBOTSTXT_OBEY")
+    assert settings.getfloat("DOWNLOAD_DELAY") == 1.0
+    assert settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN") == 1
+
+
+def test_project_stands_above_the_defaults_of_the_addon() -> None:
+    project = {"ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0.25, "CONCURRENT_REQUESTS_PER_DOMAIN": 4}
+    settings = updated(project)
+    assert {name: settings[name] for name in project} == project
+
+
+@pytest.mark.parametrize("key", [SCRAPYS_OWN, ScrapyRobotsTxtMiddleware])
+def test_middleware_stands_where_the_project_has_put_scrapys_own(key: object) -> None:
+    settings = updated({"DOWNLOADER_MIDDLEWARES": {key: 760}})
+    position = enabled(settings).index(RobotsTxtMiddleware)
+    assert enabled(settings)[position - 1] == "scrapy.downloadermiddlewares.httpproxy.HttpProxyMiddleware"
+    assert [one for one in enabled(settings) if load_object(one) is ScrapyRobotsTxtMiddleware] == []
+
+
+@pytest.mark.parametrize("key", [SCRAPYS_OWN, ScrapyRobotsTxtMiddleware])
+def test_middleware_is_there_where_scrapys_own_is_not(key: object) -> None:
+    assert RobotsTxtMiddleware in enabled(updated({"DOWNLOADER_MIDDLEWARES": {key: None}}))
+
+
+def test_middleware_is_left_where_the_project_has_put_it() -> None:
+    settings = updated({"DOWNLOADER_MIDDLEWARES": {"politesse.integrations.scrapy.RobotsTxtMiddleware": 30}})
+    assert enabled(settings)[0] == "politesse.integrations.scrapy.RobotsTxtMiddleware"
+    assert RobotsTxtMiddleware not in enabled(settings)
+
+
+def test_another_downloader_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"DOWNLOADER='scrapy\.core\.downloader\.Downloader'"):
+        updated({"DOWNLOADER": "scrapy.core.downloader.Downloader"})
+
+
+@pytest.mark.filterwarnings("ignore:The CONCURRENT_REQUESTS_PER_IP setting")
+def test_slots_by_address_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="CONCURRENT_REQUESTS_PER_IP"):
+        updated({"CONCURRENT_REQUESTS_PER_IP": 2})
+
+
+def test_another_queue_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    updated({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"})
+    assert "a slow host may hold up the others" in caplog.text
+
+
+async def test_queue_needs_the_downloader_that_knows_who_is_ready() -> None:
+    crawler = crawler_with()
+
+    class Engine:
+        downloader = object()
+
+    crawler.engine = Engine()  # type: ignore[assignment]
+    with pytest.raises(ConfigurationError, match="PoliteDownloader"):
+        PolitePriorityQueue(crawler, LifoMemoryQueue, "")
+
+
+async def test_middleware_is_off_without_robotstxt_obey() -> None:
+    with pytest.raises(NotConfigured):
+        RobotsTxtMiddleware.from_crawler(crawler_with(ROBOTSTXT_OBEY=False))
+
+
+@pytest.mark.parametrize("user_agent", ["Scrapy/2.19.0 (+https://scrapy.org)", "", "Mozilla/5.0 (compatible)"])
+async def test_crawler_without_a_name_is_refused(user_agent: str) -> None:
+    with pytest.raises(ConfigurationError, match="USER_AGENT"):
+        make_gate(crawler_with(USER_AGENT=user_agent))
+
+
+async def test_robotstxt_user_agent_names_who_looks_like_a_browser() -> None:
+    browser = "Mozilla/5.0 (compatible; ExampleBot/1.0; +https://example.com/bot)"
+    gate = make_gate(crawler_with(USER_AGENT=browser, ROBOTSTXT_USER_AGENT="ExampleBot/1.0 (+https://example.com)"))
+    assert gate.identity.tokens == ("examplebot",)
+    assert gate.identity.user_agent == browser
+
+
+async def test_value_of_on_error_is_checked() -> None:
+    with pytest.raises(ConfigurationError, match="POLITESSE_ON_ERROR='open'"):
+        make_gate(crawler_with(POLITESSE_ON_ERROR="open"))
+
+
+@pytest.mark.parametrize("wait", [-1, "nan"])
+def test_value_of_max_wait_is_checked(wait: object) -> None:
+    with pytest.raises(ConfigurationError, match="POLITESSE_MAX_WAIT"):
+        max_wait_s(Settings({"POLITESSE_MAX_WAIT": wait}))
+
+
+def test_a_request_waits_for_an_hour_unless_told_otherwise() -> None:
+    assert max_wait_s(Settings()) == 3600.0
+    assert max_wait_s(Settings({"POLITESSE_MAX_WAIT": "20"})) == 20.0
+
+
+async def test_slot_that_is_no_host_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        make_gate(crawler_with(DOWNLOAD_SLOTS={"my slot": {"delay": 3}, "example.com": {"delay": 3}}))
+    assert "'my slot'" in caplog.text
+    assert "'example.com'" not in caplog.text
+
+
+async def test_header_of_a_request_chooses_the_view() -> None:
+    crawler = crawler_with()
+    agents = Agents(make_gate(crawler), crawler.settings)
+
+    def tokens(user_agent: str | None) -> tuple[str, ...]:
+        headers = None if user_agent is None else {"User-Agent": user_agent}
+        return agents.view(Request("https://example.com/", headers=headers)).identity.tokens
+
+    assert tokens(None) == ("examplebot",)
+    assert tokens("") == ("examplebot",)
+    assert tokens("ExampleBot/2.0") == ("examplebot",)
+    assert tokens("OtherBot/1.0 (+https://example.com/other)") == ("otherbot",)
+    assert tokens("Mozilla/5.0 (X11)") == ("mozilla",)
+    assert tokens("(nobody)") == ("examplebot",)
+
+
+async def test_name_of_a_library_is_judged_by_that_name() -> None:
+    crawler = crawler_with()
+    agents = Agents(make_gate(crawler), crawler.settings)
+    with pytest.warns(match="none of the product tokens"):
+        view = agents.view(Request("https://example.com/", headers={"User-Agent": "curl/8.0"}))
+    assert view.identity.tokens == ("curl",)
+
+
+async def test_robotstxt_user_agent_stands_above_the_header() -> None:
+    crawler = crawler_with(ROBOTSTXT_USER_AGENT="ExampleBot")
+    agents = Agents(make_gate(crawler), crawler.settings)
+    view = agents.view(Request("https://example.com/", headers={"User-Agent": "OtherBot/1.0"}))
+    assert view.identity.tokens == ("examplebot",)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://example.com/private/../page", "dot segments"),
+        ("http://example.com/private/%2e%2E", "dot segments"),
+        ("http://example.com/.?query", "dot segments"),
+        ("ftp://example.com/page", "dont_obey_robotstxt"),
+        ("http://1.2.3.4.5/page", "IPv4"),
+    ],
+)
+async def test_what_no_robots_txt_speaks_for_is_ignored(url: str, why: str) -> None:
+    crawler = crawler_with()
+    middleware = RobotsTxtMiddleware.from_crawler(crawler)
+    with pytest.raises(IgnoreRequest, match=why):
+        await middleware.process_request(Request(url))
+    assert crawler.stats.get_value("robotstxt/forbidden") == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "meta"),
+    [
+        ("data:,text", {}),
+        ("file:///etc/hostname", {}),
+        ("ftp://example.com/page", {"dont_obey_robotstxt": True}),
+        ("http://example.com/page", {"dont_obey_robotstxt": True}),
+    ],
+)
+async def test_what_needs_no_robots_txt_passes(url: str, meta: dict[str, object]) -> None:
+    middleware = RobotsTxtMiddleware.from_crawler(crawler_with())
+    assert await middleware.process_request(Request(url, meta=meta)) is None
