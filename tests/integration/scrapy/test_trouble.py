@@ -68,11 +68,12 @@ async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_other
     async with serving(*sites):
         gone = "http://127.0.0.20:9"
         urls = [f"{base}/" for base in (*(site.base for site in sites), gone)]
-        closed = await crawl(urls, ADDON | QUICK, patch=patch)
+        closed = await crawl(urls, ADDON | QUICK | {"RETRY_TIMES": 2}, patch=patch)
         pages_when_closed = [site.page_paths for site in sites]
         opened = await crawl(urls, ADDON | QUICK | {"POLITESSE_ON_ERROR": "allow"}, patch=patch)
     assert closed.pages == []
     assert pages_when_closed == [[]] * 6
+    assert [site.robots_count for site in sites] == [2] * 6  # once in each crawl: when to ask again is not for Scrapy
     assert set(closed.ignored) == set(urls)
     for url, why in closed.ignored.items():
         assert why.startswith("IgnoreRequest: Forbidden by robots.txt (robots.txt is unreachable"), url
@@ -94,15 +95,18 @@ async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_other
     assert "robotstxt/forbidden" not in opened.robots_stats()
 
 
-async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator() -> None:
+async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator_alone(tmp_path: Path) -> None:
     async def robots(request: web.BaseRequest) -> web.StreamResponse:
         headers = {"ETag": '"one"', "Cache-Control": "max-age=1"}
         if request.headers.get("If-None-Match") == '"one"':
             return web.Response(status=304, headers=headers)
         return web.Response(text="User-agent: *\nDisallow: /5\n", headers=headers)
 
-    site = Site(robots, chain(7))
-    settings = {"DOWNLOAD_DELAY": 0.4, "POLITESSE_CACHE": {"min_lifetime_s": 0.0}}
+    baked = web.Response(headers={"Set-Cookie": "flavour=chocolate", "Content-Type": "text/html"}, text='<a href="/1">')
+    site = Site(robots, chain(7) | {"/0": lambda: baked})
+    settings: dict[str, object] = {"DOWNLOAD_DELAY": 0.4, "POLITESSE_CACHE": {"min_lifetime_s": 0.0}}
+    # It would answer from its own copy, without asking.
+    settings |= {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path)}
     async with serving(site):
         done = await crawl([f"{site.base}/0"], ADDON | settings)
     assert site.page_paths == [f"/{number}" for number in range(5)]
@@ -111,6 +115,7 @@ async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator() -
     assert asked[0] is None
     assert len(asked) > 1
     assert set(asked[1:]) == {'"one"'}
+    assert [headers for headers in site.robots_headers if "Cookie" in headers] == []
     assert done.robots_stats()["robotstxt/response_status_count/304"] == len(asked) - 1
 
 
@@ -197,7 +202,10 @@ async def crawl_odd_sites() -> Odd:
         far.pages = front | hops | {"/4": redirect(f"{target.base}/robots.txt")}
         sixth.pages = front | hops | {"/6": text(rules)}
         far.robots = sixth.robots = answering(redirect("/1"))
-        done = await crawl([f"{site.base}/" for site in (far, sixth, endless, later)], ADDON | QUICK)
+        urls = [f"{site.base}/" for site in (far, sixth, endless, later)]
+        # A site may have its robots.txt elsewhere, whatever else is not wanted from there.
+        wanted = [f"127.0.0.{place}" for place in (2, 3, 5, 6)]
+        done = await crawl(urls, ADDON | QUICK, allowed_domains=wanted)
     return Odd(far, target, sixth, endless, sent, later, done)
 
 
@@ -205,6 +213,11 @@ def test_five_redirects_of_robots_txt_are_followed_and_bind_the_site_that_was_as
     assert odd.far.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/"]
     assert odd.target.paths == ["/robots.txt"]
     assert f"{odd.far.base}/private" in odd.done.ignored
+
+
+def test_robots_txt_may_lead_where_pages_may_not(odd: Odd) -> None:
+    assert odd.target.base.startswith("http://127.0.0.4:")
+    assert "offsite/filtered" not in odd.done.stats
 
 
 def test_a_sixth_redirect_is_as_if_there_were_no_robots_txt(odd: Odd) -> None:

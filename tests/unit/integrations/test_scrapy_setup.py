@@ -26,6 +26,7 @@ from politesse.integrations.scrapy import (
     RobotParser,
     RobotsTxtMiddleware,
 )
+from politesse.integrations.scrapy.fetch import EngineFetcher
 from politesse.integrations.scrapy.gate import Agents, make_gate, max_wait_s
 from politesse.integrations.scrapy.requires import check_scrapy
 
@@ -269,3 +270,19 @@ async def test_what_no_robots_txt_speaks_for_is_ignored(url: str, why: str) -> N
 async def test_what_needs_no_robots_txt_passes(url: str, meta: dict[str, object]) -> None:
     middleware = RobotsTxtMiddleware.from_crawler(crawler_with())
     assert await middleware.process_request(Request(url, meta=meta)) is None
+
+
+async def test_robots_txt_waits_in_no_slot_of_pages() -> None:
+    crawler = crawler_with()
+    downloader = PoliteDownloader(crawler)
+    fetcher = EngineFetcher(crawler, "disallow")
+    robots = fetcher._request("https://example.com/robots.txt", {}, 30.0)
+    page = Request("https://EXAMPLE.com.:8443/page", meta={"download_slot": "of.another.host"})
+    assert downloader.get_slot_key(page) == "example.com"
+    assert downloader.get_slot_key(robots) != "example.com"
+    assert robots.meta["dont_obey_robotstxt"]
+
+
+async def test_request_of_an_unknown_scheme_has_the_slot_that_scrapy_gives_it() -> None:
+    downloader = PoliteDownloader(crawler_with())
+    assert downloader.get_slot_key(Request("ftp://example.com/page", meta={"download_slot": "mine"})) == "mine"

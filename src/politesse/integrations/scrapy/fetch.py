@@ -142,7 +142,6 @@ class EngineFetcher:
             headers={"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions},
             priority=_PRIORITY,
             callback=NO_CALLBACK,
-            dont_filter=True,
             meta={
                 ROBOTS_TXT: 0,
                 "dont_obey_robotstxt": True,  # or it would wait for itself
