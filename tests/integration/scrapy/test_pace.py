@@ -161,6 +161,11 @@ def test_slow_hosts_hold_up_no_fast_one(seen: Seen) -> None:
     assert fast[-1].ended < wide[-2].started
 
 
+def test_a_request_that_waits_is_put_back_once_at_most(seen: Seen) -> None:
+    pages = sum(len(site.page_exchanges) for site in seen.hosts.values())
+    assert int(seen.done.stats["scheduler/enqueued"]) <= 2 * pages
+
+
 def test_a_minute_of_rest_makes_scrapy_forget_the_slot_but_not_the_pace(seen: Seen) -> None:
     assert seen.slots_left == []  # it had forgotten all of them
     assert seen.forgotten.page_paths == ["/0", "/1", "/2"]

@@ -151,7 +151,6 @@ class EngineFetcher:
                 "dont_redirect": True,
                 "dont_retry": True,
                 "dont_cache": True,
-                "handle_httpstatus_all": True,
                 "dont_merge_cookies": True,
                 # A slot of its own, so that it waits behind no page and no delay of AutoThrottle's.
                 "download_slot": f"robots.txt: {url}",
