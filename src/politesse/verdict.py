@@ -30,6 +30,8 @@ class Reason(StrEnum):
     """An Allow line is the most specific match."""
     DISALLOW_RULE = "disallow-rule"
     """A Disallow line is the most specific match."""
+    NOT_ALLOWED = "not-allowed"
+    """No Allow line matches, and the file allows nothing else: the rule is the first such line (Conner 2.0)."""
     NO_RULE = "no-rule"
     """The file restricts nothing here: no group, or no rule of the group, matches."""
     ROBOTS_TXT = "robots-txt"
@@ -103,7 +105,7 @@ class Match:
     Attributes:
         allowed: the answer.
         rule: the most specific match, or None where no rule decided.
-        reason: why; of a file ALLOW_RULE, DISALLOW_RULE, NO_RULE or ROBOTS_TXT.
+        reason: why; of a file ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
     """
 
     __slots__ = ("allowed", "reason", "rule")
@@ -246,6 +248,7 @@ class Verdict:
 _WORDS: Final = {
     Reason.ALLOW_RULE: "an Allow rule is the most specific match",
     Reason.DISALLOW_RULE: "a Disallow rule is the most specific match",
+    Reason.NOT_ALLOWED: "nothing is allowed but what Allow rules match, the first of them",
     Reason.NO_RULE: "no rule matches",
     Reason.ROBOTS_TXT: "robots.txt itself may always be requested",
     Reason.UNAVAILABLE: "there is no robots.txt to restrict it",

@@ -189,9 +189,11 @@ class AgentView:
                 allowed = match.allowed
                 if allowed:
                     shared.allowed += 1
-                else:
+                elif match.reason is Reason.DISALLOW_RULE:
                     shared.disallowed += 1
                     allowed = shared.reports
+                else:
+                    allowed = shared.count(match.reason)
                 verdict = Verdict(url, self._agent, allowed, match, entry.source, now_mono - entry.confirmed_mono)
                 if self._publisher.subscribers:
                     self._publisher.publish(Decided(verdict))

@@ -6,6 +6,7 @@ import zlib
 from typing import Final
 
 from politesse.ports import FaultKind
+from politesse.robots.lexer import cut_at_line_end
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _RAW: Final = -zlib.MAX_WBITS
@@ -88,10 +89,3 @@ class BoundedBody:
             self._decoder = zlib.decompressobj(_GZIP)
             return octets
         return b""
-
-
-def cut_at_line_end(body: bytes, limit: int) -> bytes:
-    """Return the whole lines among the first ``limit`` octets: half a rule is another rule."""
-    if body[limit : limit + 1] in {b"\n", b"\r"}:
-        return body[:limit]
-    return body[: max(body.rfind(b"\n", 0, limit), body.rfind(b"\r", 0, limit)) + 1]

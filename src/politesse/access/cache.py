@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from politesse.access.entry import Entry
-from politesse.access.outcome import Record, Standing, advance, standing
+from politesse.access.outcome import Record, Standing, advance, is_closed, standing
 from politesse.errors import ClosedError, StoreError
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest
@@ -323,20 +323,22 @@ class RobotsCache:
     async def _build(self, origin: Origin, record: Record, held: Standing, at_mono: float, agents: set[str]) -> Entry:
         rules: dict[str, RuleSet] = {}
         if held.source.result is AccessResult.SUCCESSFUL and record.copy is not None:
-            rules = await self._rules(record.copy.body, frozenset(agents))
+            rules = await self._rules(record.copy.body, origin, frozenset(agents))
         return Entry(origin, held, record.trouble, rules, at_mono)
 
-    async def _rules(self, body: bytes, agents: frozenset[str]) -> dict[str, RuleSet]:
+    async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
         """Return the rules of ``agents``, those of another origin with the same file where there are any."""
         digest = hashlib.blake2b(body, digest_size=16).digest()
+        if self._dialect.traits.matching.of_site:
+            digest += str(origin).encode()  # there the same file says something else to another site
         shared = {agent: self._rule_sets.get((digest, agent)) for agent in agents}
         rules = {agent: rule_set for agent, rule_set in shared.items() if rule_set is not None}
         missing = agents - rules.keys()
         if missing:
             if len(body) > _PARSE_IN_THREAD_BYTES:
-                compiled = await asyncio.to_thread(_compile, body, self._dialect, missing)
+                compiled = await asyncio.to_thread(_compile, body, self._dialect, origin, missing)
             else:
-                compiled = _compile(body, self._dialect, missing)
+                compiled = _compile(body, self._dialect, origin, missing)
             for agent, rule_set in compiled.items():
                 rules[agent] = self._rule_sets[digest, agent] = rule_set
         return rules
@@ -363,6 +365,8 @@ class RobotsCache:
         """
         known, source = self.entries.get(str(entry.origin)), entry.source
         if known is None or known.source.result is not AccessResult.SUCCESSFUL:
+            return entry
+        if entry.trouble is not None and is_closed(entry.trouble, self._clock.wall(), self._policy):
             return entry
         now_mono = self._clock.monotonic()
         deadline_mono, not_before = known.deadline_mono, known.source.not_before
@@ -396,6 +400,6 @@ class RobotsCache:
                 self._weight_bytes -= oldest.weight_bytes
 
 
-def _compile(body: bytes, dialect: Dialect, agents: frozenset[str]) -> dict[str, RuleSet]:
-    robots = RobotsTxt.parse(body, dialect)
+def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
+    robots = RobotsTxt.parse(body, dialect, origin=origin)
     return {agent: robots.rules_for(agent.split(",")) for agent in agents}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from politesse.access.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from politesse.robots import Dialect
+    from politesse.robots.dialect import Grace
 
 _DAY_S: Final = 86_400.0
+_TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
+    "defer": AccessResult.TOO_MANY_REQUESTS,
+    "allow": AccessResult.UNAVAILABLE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +28,12 @@ class CacheOptions:
         min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
         refresh_after: the part of its lifetime, 0 to 1, after which a question has it asked for again; 1 for never.
         on_forbidden: what 401 and 403 mean: ``"allow"``, ``"disallow"``, or None for what the dialect says.
-        on_too_many_requests: what 429 means: ``"defer"`` every page, or ``"allow"`` as any other 4xx does.
+        on_too_many_requests: what 429 means: ``"defer"`` every page, ``"allow"`` as any other 4xx does, or None for
+            what the dialect says: in most to defer.
         stale_if_unreachable_s: how long after it was last confirmed a copy serves while robots.txt is unreachable;
-            a day to 30 days.
-        after_grace: what a site is that was unreachable for 30 days: ``"disallow"`` or ``"allow"``.
+            a day to 30 days, or None for what the dialect says: in most a day.
+        after_grace: what a site is that was unreachable for 30 days: ``"disallow"``, ``"allow"``, or None for what
+            the dialect says: in most to disallow.
         retry_min_s: the first wait after a fault, doubled with each further one; positive.
         retry_max_s: the longest such wait.
         max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
@@ -35,9 +43,9 @@ class CacheOptions:
     min_lifetime_s: float = 60.0
     refresh_after: float = 0.9
     on_forbidden: Literal["allow", "disallow"] | None = None
-    on_too_many_requests: Literal["defer", "allow"] = "defer"
-    stale_if_unreachable_s: float = _DAY_S
-    after_grace: Literal["disallow", "allow"] = "disallow"
+    on_too_many_requests: Literal["defer", "allow"] | None = None
+    stale_if_unreachable_s: float | None = None
+    after_grace: Literal["disallow", "allow"] | None = None
     retry_min_s: float = 60.0
     retry_max_s: float = 3600.0
     max_entries_bytes: int = 64 * 1024 * 1024
@@ -46,8 +54,8 @@ class CacheOptions:
     def __post_init__(self) -> None:
         choices: dict[str, tuple[str | None, ...]] = {
             "on_forbidden": ("allow", "disallow", None),
-            "on_too_many_requests": ("defer", "allow"),
-            "after_grace": ("disallow", "allow"),
+            "on_too_many_requests": ("defer", "allow", None),
+            "after_grace": ("disallow", "allow", None),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -61,6 +69,8 @@ class CacheOptions:
             "max_entries_bytes": (1, float("inf")),
             "max_concurrent_fetches": (1, float("inf")),
         }
+        if self.stale_if_unreachable_s is None:
+            del ranges["stale_if_unreachable_s"]
         for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: give {least:g} to {most:g}")
@@ -74,9 +84,17 @@ class CacheOptions:
             min_lifetime_s=self.min_lifetime_s,
             refresh_after=self.refresh_after,
             forbidden_disallows=forbidden,
-            too_many_requests_allows=self.on_too_many_requests == "allow",
-            stale_if_unreachable_s=self.stale_if_unreachable_s,
-            after_grace_allows=self.after_grace == "allow",
+            too_many_requests=_TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests),
+            too_many_redirects=outcomes.too_many_redirects,
+            unavailable_copy_s=outcomes.unavailable_copy_s,
+            grace=self._grace(outcomes.grace),
             retry_min_s=self.retry_min_s,
             retry_max_s=self.retry_max_s,
         )
+
+    def _grace(self, grace: Grace) -> Grace:
+        if self.stale_if_unreachable_s is not None:
+            grace = replace(grace, stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
+        if self.after_grace is not None:
+            grace = replace(grace, after_allows=self.after_grace == "allow")
+        return grace

@@ -10,6 +10,7 @@ moves what the record stands for (``standing``).
     401, 403 where they forbid     new, forbidden            none
     429, a host that is closed     kept                      too many requests, retry at R
     other 4xx, too many redirects  new, unavailable          none
+    the same, where a copy counts  kept                      unavailable, retry at R
     anything else, any fault       kept                      unreachable, retry at R
 
     trouble             copy                                   stands for           until        asked again behind
@@ -17,10 +18,16 @@ moves what the record stands for (``standing``).
     none                stale                                  ask
     too many requests   fresh                                  the copy             it is stale  from R
     too many requests   not fresh, before R                    too many requests    R
+    unavailable         successful, confirmed within a day     the copy             that day     from R
+    unavailable         other, before R                        unavailable          R
     unreachable         successful, confirmed within a day     the copy             that day     from R
     unreachable         other, before R                        unreachable          R
     unreachable         other, 30 days on, where opted in      unavailable          R
     any                 none of these                          ask
+
+That is RFC 9309, and the dialect and the options of the crawler may say otherwise: what 429 and too many redirects are,
+how long a copy serves and from when on, whether there is a time at first in which nothing serves, and whether a site
+without a copy is open after it.
 
 R is Retry-After, or 60 s doubling to an hour with jitter.
 """
@@ -36,17 +43,15 @@ from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from politesse.ports import FetchResult
-    from politesse.robots.dialect import Lifetimes
+    from politesse.robots.dialect import Grace, Lifetimes
 
 _DAY_S: Final = 86_400.0
-GRACE_S: Final = 30 * _DAY_S
-"""RFC 9309 2.3.1.4: "a reasonably long period of time (for example, 30 days)"."""
-
 _MIN_RETRY_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer
 _MAX_RETRY_S: Final = _DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
 _MAX_GAP_S: Final = 2 * _DAY_S
 _CLOCK_SKEW_S: Final = 300.0
+_TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
 
 
@@ -59,9 +64,10 @@ class AccessPolicy:
         min_lifetime_s: the least time that an answer holds, whatever its headers say.
         refresh_after: the part of its lifetime after which an answer is asked for again behind the questions.
         forbidden_disallows: whether 401 and 403 close the site.
-        too_many_requests_allows: whether 429 is a 4xx like the others.
-        stale_if_unreachable_s: how long after its last confirmation a copy serves while robots.txt is unreachable.
-        after_grace_allows: whether a site is open that was unreachable for 30 days.
+        too_many_requests: what 429 is: TOO_MANY_REQUESTS, UNAVAILABLE as any other 4xx, or UNREACHABLE.
+        too_many_redirects: what more redirects than are followed, or a loop of them, are: UNAVAILABLE or UNREACHABLE.
+        unavailable_copy_s: how long after its last confirmation a copy serves while robots.txt is unavailable.
+        grace: what holds while robots.txt is unreachable.
         retry_min_s: the first wait after a fault that names none.
         retry_max_s: the longest such wait.
     """
@@ -70,9 +76,10 @@ class AccessPolicy:
     min_lifetime_s: float
     refresh_after: float
     forbidden_disallows: bool
-    too_many_requests_allows: bool
-    stale_if_unreachable_s: float
-    after_grace_allows: bool
+    too_many_requests: AccessResult
+    too_many_redirects: AccessResult
+    unavailable_copy_s: float
+    grace: Grace
     retry_min_s: float
     retry_max_s: float
 
@@ -114,7 +121,7 @@ class Trouble:
     """What keeps us from an answer that settles something.
 
     Attributes:
-        result: UNREACHABLE or TOO_MANY_REQUESTS.
+        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE where a copy counts for more.
         status: the HTTP status, None where none came.
         final_url: where it happened.
         fault: what happened, as a phrase.
@@ -170,44 +177,44 @@ class Standing:
 def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
     """Return the record after an answer or a fault at ``now_wall``; ``jitter`` is 0 to 1, drawn by the caller."""
     copy = record.copy if record is not None else None
+    meaning, fault = _meaning(result, policy)
+    if meaning is None:
+        validators = None if record is None else record.validators
+        if copy is not None and validators is not None and isinstance(result, FetchResponse):
+            return Record(_confirmed(copy, result, now_wall, policy), None)
+        meaning = AccessResult.UNREACHABLE
+    troubled = meaning in _TROUBLES
+    if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
+        return Record(copy, _trouble(meaning, fault, result, record, now_wall, policy, jitter))
+    return Record(_settled(result, meaning, fault, now_wall, policy), None)
+
+
+def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | None, str]:
+    """Return what an answer or a fault means, None for a 304 that confirms the copy at hand, and the fault in words."""
+    if isinstance(result, FetchResponse):
+        return classify(result, policy), f"the server answered with status {result.status}"
+    if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
+        return policy.too_many_redirects, result.detail
+    closed = result.kind is FaultKind.HOST_CLOSED
+    meaning = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
+    return meaning, f"{result.kind}: {result.detail}"
+
+
+def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: float, policy: AccessPolicy) -> Copy:
     if isinstance(result, FetchFault):
-        if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
-            lifetime_s = policy.lifetimes.max_unavailable_s
-            settled = Copy(
-                AccessResult.UNAVAILABLE,
-                result.status,
-                result.final_url,
-                b"",
-                "",
-                "",
-                now_wall,
-                lifetime_s,
-                result.detail,
-            )
-            return Record(settled, None)
-        fault = f"{result.kind}: {result.detail}"
-        closed = result.kind is FaultKind.HOST_CLOSED
-        troubled = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
-        return Record(copy, _trouble(troubled, fault, result, record, now_wall, policy, jitter))
-    classified = classify(result, policy)
-    if classified is None and copy is not None and record is not None and record.validators is not None:
-        return Record(_confirmed(copy, result, now_wall, policy), None)
-    if classified is None or classified in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
-        fault = f"the server answered with status {result.status}"
-        troubled = classified or AccessResult.UNREACHABLE
-        return Record(copy, _trouble(troubled, fault, result, record, now_wall, policy, jitter))
-    successful = classified is AccessResult.SUCCESSFUL
-    settled = Copy(
-        result=classified,
+        lifetime_s = policy.lifetimes.max_unavailable_s
+        return Copy(meaning, result.status, result.final_url, b"", "", "", now_wall, lifetime_s, fault)
+    successful = meaning is AccessResult.SUCCESSFUL
+    return Copy(
+        result=meaning,
         status=result.status,
         final_url=result.final_url,
         body=result.body if successful else b"",
         etag=_validator(result, "etag") if successful else "",
         last_modified=_validator(result, "last-modified") if successful else "",
         confirmed_wall=now_wall,
-        lifetime_s=_lifetime_s(result, classified, now_wall, policy),
+        lifetime_s=_lifetime_s(result, meaning, now_wall, policy),
     )
-    return Record(settled, None)
 
 
 def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | None:
@@ -217,8 +224,8 @@ def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | No
         return None
     if 200 <= status <= 299 and status != 206:  # noqa: PLR2004 - 206 to a request without Range is a part
         return AccessResult.SUCCESSFUL
-    if status == 429 and not policy.too_many_requests_allows:  # noqa: PLR2004
-        return AccessResult.TOO_MANY_REQUESTS
+    if status == 429:  # noqa: PLR2004
+        return policy.too_many_requests
     if status in {401, 403} and policy.forbidden_disallows:
         return AccessResult.FORBIDDEN
     if 400 <= status <= 499:  # noqa: PLR2004 - RFC 9309 2.3.1.3
@@ -235,7 +242,8 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
     copy = _as_read(record.copy, policy)
     copy = copy if copy is not None and copy.confirmed_wall <= latest_wall else None
     trouble = record.trouble if record.trouble is not None and record.trouble.last_wall <= latest_wall else None
-    if copy is not None and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
+    closed = trouble is not None and is_closed(trouble, now_wall, policy)
+    if copy is not None and not closed and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
         refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
         not_before = None
         if trouble is not None:
@@ -254,25 +262,48 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
         )
         return Standing(source, now_wall, serves_until, refresh_wall)
     if trouble is not None and now_wall < trouble.retry_wall:
-        result = trouble.result
-        if (
-            policy.after_grace_allows
-            and result is AccessResult.UNREACHABLE
-            and now_wall >= trouble.since_wall + GRACE_S
-        ):
-            result = AccessResult.UNAVAILABLE  # RFC 9309 2.3.1.4: MAY
+        until_wall = (
+            min(trouble.retry_wall, trouble.since_wall + policy.grace.closed_s) if closed else trouble.retry_wall
+        )
         source = Source(
             robots_url=robots_url,
-            result=result,
+            result=_without_copy(trouble, copy, now_wall, policy),
             status=trouble.status,
             final_url=trouble.final_url,
             fetched_wall=trouble.last_wall,
-            fresh_until_wall=trouble.retry_wall,
+            fresh_until_wall=until_wall,
             fault=trouble.fault,
-            not_before=trouble.retry_wall,
+            not_before=until_wall,
         )
-        return Standing(source, now_wall, trouble.retry_wall, trouble.retry_wall)
+        return Standing(source, now_wall, until_wall, until_wall)
     return None
+
+
+def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
+    """Whether it is the first time of being unreachable, in which no copy serves."""
+    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.grace.closed_s
+
+
+def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: AccessPolicy) -> AccessResult:
+    """Return what trouble is where no copy serves."""
+    if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
+        return trouble.result
+    grace = policy.grace
+    if now_wall >= trouble.since_wall + grace.after_s:
+        # RFC 9309 2.3.1.4: MAY. A host that answers at all is up; one that fails on its pages closes itself.
+        allows = trouble.status is not None if grace.after_allows is None else grace.after_allows
+    else:
+        allows = grace.opens_without_copy and (copy is None or copy.result is not AccessResult.SUCCESSFUL)
+    return AccessResult.UNAVAILABLE if allows else AccessResult.UNREACHABLE
+
+
+def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: AccessPolicy) -> bool:
+    """draft-koster-rep-00 2.3.1.3: a cached version MAY be used for up to 24 hours instead."""
+    return (
+        copy is not None
+        and copy.result is AccessResult.SUCCESSFUL
+        and now_wall < copy.confirmed_wall + policy.unavailable_copy_s
+    )
 
 
 def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
@@ -289,8 +320,12 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
         return copy.fresh_until_wall
     if copy.result is not AccessResult.SUCCESSFUL:
         return copy.confirmed_wall  # the absence of a file is no copy of it
+    if trouble.result is AccessResult.UNAVAILABLE:
+        return copy.confirmed_wall + policy.unavailable_copy_s
     # RFC 9309 2.4: a copy may be used beyond its time while robots.txt is unreachable.
-    return max(copy.fresh_until_wall, copy.confirmed_wall + policy.stale_if_unreachable_s)
+    grace = policy.grace
+    from_wall = trouble.since_wall + grace.closed_s if grace.stale_from_failure else copy.confirmed_wall
+    return max(copy.fresh_until_wall, from_wall + grace.stale_s)
 
 
 def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: AccessPolicy) -> Copy:

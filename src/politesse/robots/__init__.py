@@ -4,11 +4,14 @@
 
     octets ─ lexer ─> lines ─ document ─> groups ─ ruleset ─> Match
                                   └ directives ─> crawl-delay, request-rate, visit-time
+
+What the dialects read otherwise, they take from ``dialect``: there is one row for each.
 """
 
+from politesse.robots.agents import product_token
 from politesse.robots.dialect import Dialect
 from politesse.robots.directives import RequestRate, TimeWindow
-from politesse.robots.document import Group, RobotsTxt, product_token
+from politesse.robots.document import Group, RobotsTxt
 from politesse.robots.lexer import Line, Quirk
 from politesse.robots.ruleset import RuleSet
 from politesse.verdict import Match, Rule

@@ -16,6 +16,7 @@ _MAX_VALUE: Final = 100
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
 _WINDOW = re.compile(_WINDOW_TEXT)
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
 _RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW_TEXT})?")
 
 
@@ -84,6 +85,19 @@ def parse_request_rate(value: str) -> RequestRate | None:
     if documents == 0 or period_s == 0 or (matched[4] and window is None):
         return None
     return RequestRate(documents, period_s, window)
+
+
+Version = tuple[int, int, int]
+"""Major version, minor version, revision; an odd minor version is an experiment (Conner 2.0, Robot-version)."""
+
+VERSION_1: Final[Version] = (1, 0, 0)
+"""That of a rule set which names none."""
+
+
+def parse_robot_version(value: str) -> Version | None:
+    """Parse ``Robot-version``: ``2.0.0``, and ``2.0`` as the later pages have it (Conner 2.0)."""
+    matched = _VERSION.fullmatch(value)
+    return None if matched is None else (int(matched[1]), int(matched[2]), int(matched[3] or 0))
 
 
 def _window(start: str, end: str) -> TimeWindow | None:

@@ -1,51 +1,49 @@
-"""Lines in, groups out: which rules and directives are whose (RFC 9309 2.2.1)."""
+"""Lines in, groups out: which rules and directives are whose (RFC 9309 2.2.1, and what other dialects make of it)."""
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
+from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
-from politesse.robots.directives import parse_crawl_delay, parse_request_rate, parse_visit_time
+from politesse.robots.directives import (
+    VERSION_1,
+    parse_crawl_delay,
+    parse_request_rate,
+    parse_robot_version,
+    parse_visit_time,
+)
 from politesse.robots.lexer import Line, Quirk, lex
 from politesse.robots.ruleset import Directives, RuleSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from politesse.origin import Origin
+    from politesse.robots.agents import Bound
     from politesse.robots.directives import RequestRate, TimeWindow
-
-EVERYBODY: Final = "*"
-
-_TOKEN_END = re.compile(r"[ \t/;(,*]")
-
-
-def product_token(agent: str) -> str:
-    """Return the product token of a User-Agent string, or of a user-agent line, in lower case.
-
-    It ends before a blank, ``/``, ``;``, ``(``, ``,`` or ``*``: ``ExampleBot/1.0 (+https://example.com/bot)`` is
-    ``examplebot``. Empty where there is none, or where it is not ASCII.
-    """
-    token = _TOKEN_END.split(agent.strip(" \t"), maxsplit=1)[0]
-    return token.lower() if token.isascii() else ""
+    from politesse.robots.lexer import Lexed
 
 
 class Group:
     """A run of user-agent lines and what follows up to the next run.
 
     Attributes:
-        agents: the product tokens in lower case, ``*`` for everybody, each with its place among them, from 0.
-        rules: the Allow and Disallow lines; they bind all agents of the group.
+        agents: the names in lower case, ``*`` for everybody, each with its place among them, from 0.
+        rules: the lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
         directives: the other fields that belong to agents, each with its typed value and the number of agents
             that were listed before it: it binds those only.
+        version: the version of the standard that it is written in, where a dialect has versions.
     """
 
-    __slots__ = ("agents", "directives", "rules")
+    __slots__ = ("agents", "directives", "rules", "version")
 
     def __init__(self) -> None:
         self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
         self.rules: list[Line] = []
         self.directives: list[tuple[int, Line, float | RequestRate | TimeWindow | str]] = []
+        self.version = VERSION_1
 
     def __repr__(self) -> str:
         return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"
@@ -64,93 +62,169 @@ class RobotsTxt:
 
     Attributes:
         dialect: how it was read.
+        origin: the site that it speaks for; None where that was not told.
         lines: every line that says something, unknown fields included.
         quirks: what was unusual about the file as a whole; the lines carry their own.
         groups: in the order of the file, not yet merged.
         sitemaps: the values of all Sitemap lines, wherever they stand, but those with control characters.
     """
 
-    __slots__ = ("_groups_of", "dialect", "groups", "lines", "quirks", "sitemaps")
+    __slots__ = ("_groups_of", "_unnamed", "dialect", "groups", "lines", "origin", "quirks", "sitemaps")
 
-    def __init__(self, lines: list[Line], quirks: tuple[Quirk, ...], dialect: Dialect) -> None:
+    def __init__(self, lexed: Lexed, dialect: Dialect, origin: Origin | None = None) -> None:
         self.dialect = dialect
-        self.lines = lines
-        self.quirks = quirks
+        self.origin = origin
+        self.lines = lexed.lines
+        self.quirks = lexed.quirks
         self.groups: list[Group] = []
         self.sitemaps: list[str] = []
         self._groups_of: dict[str, list[Group]] = {}
-        self._arrange()
+        self._unnamed: Group | None = None
+        for record in _records(lexed):
+            self._arrange(record)
 
     @classmethod
-    def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309) -> RobotsTxt:
-        """Read a robots.txt. Never raises on content; time and memory are linear in its length."""
-        lexed = lex(body, dialect.traits.syntax)
-        return cls(lexed.lines, lexed.quirks, dialect)
+    def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
+        """Read a robots.txt. Never raises on content; time and memory are linear in its length.
+
+        ``origin`` is the site that it speaks for. That matters only where a rule may be the URL of some site (PERL);
+        without it, the URLs that are asked about tell.
+        """
+        return cls(lex(body, dialect.traits.syntax), dialect, origin)
 
     def rules_for(self, agent: str | Sequence[str]) -> RuleSet:
         """Return the rules that bind a crawler.
 
         ``agent`` is a product token, a User-Agent string, or several of either, the most specific first. All groups
         that name the first token that any group names are merged; without such a token, all groups of ``*``
-        (RFC 9309 2.2.1). A named group replaces those of ``*`` completely.
+        (RFC 9309 2.2.1). A named group replaces those of ``*`` completely. Other dialects compare names otherwise,
+        and some obey one group only.
         """
-        tokens = [product_token(one) for one in ([agent] if isinstance(agent, str) else agent)]
-        token = next((token for token in tokens if token in self._groups_of), EVERYBODY)
         rules: list[Line] = []
         directives = Directives()
-        for group in self._groups_of.get(token, ()):
+        for group, listed_at in self._bound([agent] if isinstance(agent, str) else agent):
             rules += group.rules
-            listed_at = group.agents[token]
+            directives.version = group.version
             for agents_before, line, value in group.directives:
                 if listed_at < agents_before:
                     directives.add(line.field, value)
-        return RuleSet(rules, directives, self.dialect)
+        return self.dialect.traits.matching.rule_set(rules, directives, self.dialect, self.origin)
 
-    def _arrange(self) -> None:
-        leading = self.dialect.traits.matching.leading
+    def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
+        """Return the groups that bind a crawler, each with the place of its name in it."""
+        grouping = self.dialect.traits.grouping
+        for agent in agents:
+            token = grouping.token(agent)
+            if token and (bound := grouping.named(self._naming(token))):
+                return bound
+        return grouping.everybody([(group, group.agents[EVERYBODY]) for group in self._groups_of.get(EVERYBODY, ())])
+
+    def _naming(self, token: str) -> list[Bound]:
+        """Return the groups that name a crawler, in the order of the file."""
+        names = self.dialect.traits.grouping.names
+        if names is None:
+            return [(group, group.agents[token]) for group in self._groups_of.get(token, ())]
+        # Each name is compared once, however many groups have it.
+        alike = {name for name in self._groups_of if name != EVERYBODY and names(name, token)}
+        return [
+            (group, min(place for name, place in group.agents.items() if name in alike))
+            for group in self.groups
+            if not alike.isdisjoint(group.agents)
+        ]
+
+    def _arrange(self, lines: Sequence[Line]) -> None:
+        traits = self.dialect.traits
+        rules, leading = traits.grouping.rules, traits.matching.leading
         group: Group | None = None
-        for line in self.lines:
+        row_ended = False  # whether a user-agent line would start a group now
+        headed = True  # whether a Robot-version would come too late now
+        for line in lines:
             field = line.field
-            if field in {"allow", "disallow"}:
+            if field in rules:
                 # RFC 9309 2.2.2: rules before the first user-agent line are nobody's.
-                if group is None:
-                    line.quirks += (Quirk.BEFORE_ANY_GROUP,)
-                else:
+                if group is not None or (group := self._outside(line)) is not None:
                     group.rules.append(line)
+                row_ended = headed = True
                 if not line.value.startswith(leading) and (line.value or field == "allow"):
                     line.quirks += (Quirk.NO_LEADING_SLASH if line.value else Quirk.EMPTY_ALLOW,)
             elif field == "user-agent":
                 # RFC 9309 2.1: a group ends only at a user-agent line that follows a rule.
-                if group is None or group.rules:
+                if group is None or row_ended:
                     group = Group()
                     self.groups.append(group)
+                row_ended = headed = False
+                group.version = VERSION_1
                 self._name(group, line)
-            elif field == "sitemap":
-                if Quirk.CONTROL_CHARACTER not in line.quirks:
-                    self.sitemaps.append(line.value)
-            elif (parse := _DIRECTIVES.get(field)) is not None:
-                _direct(group, line, parse(line.value))
-            # RFC 9309 2.2.4: any other record neither ends a group nor separates its user-agent lines.
+            else:
+                headed = self._say(group, line, headed=headed)
+                row_ended = row_ended or (traits.grouping.any_field_is_a_rule and field != "")
+
+    def _outside(self, line: Line) -> Group | None:
+        """Return the group of a rule that stands in none, None where it is nobody's."""
+        everybody = self.dialect.traits.grouping.before_any_agent
+        if everybody and not self.groups:
+            self._unnamed = Group()
+            self.groups.append(self._unnamed)
+            for name in everybody:
+                self._add(self._unnamed, name)
+        if self.groups and self.groups[-1] is self._unnamed:
+            return self._unnamed  # and so there was no user-agent line yet
+        line.quirks += (Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP,)
+        return None
+
+    def _say(self, group: Group | None, line: Line, *, headed: bool) -> bool:
+        """Take in a line that is neither a rule nor names an agent; return whether a Robot-version would be late now.
+
+        RFC 9309 2.2.4: such a record neither ends a group nor separates its user-agent lines.
+        """
+        if line.field == "sitemap":
+            if Quirk.CONTROL_CHARACTER not in line.quirks:
+                self.sitemaps.append(line.value)
+        elif (parse := _DIRECTIVES.get(line.field)) is not None:
+            self._direct(group, line, parse(line.value))
+            return True
+        elif line.field == "robot-version" and self.dialect.traits.grouping.versioned:
+            version = parse_robot_version(line.value)
+            if headed or group is None:
+                line.quirks += (Quirk.MISPLACED_VERSION,)
+            elif version is None:
+                line.quirks += (Quirk.INVALID_VALUE,)
+            else:
+                group.version = version
+            return True
+        return headed
+
+    def _direct(self, group: Group | None, line: Line, value: float | RequestRate | TimeWindow | str | None) -> None:
+        if group is None:
+            line.quirks += (Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP,)
+        elif value is None or Quirk.CONTROL_CHARACTER in line.quirks:
+            line.quirks += (Quirk.INVALID_VALUE,)
+        else:
+            group.directives.append((len(group.agents), line, value))
 
     def _name(self, group: Group, line: Line) -> None:
-        token = EVERYBODY if line.value[:1] == EVERYBODY and line.value[1:2] in {"", " ", "\t"} else ""
-        token = token or product_token(line.value)
-        if not token or Quirk.CONTROL_CHARACTER in line.quirks:
+        grouping = self.dialect.traits.grouping
+        name = EVERYBODY if grouping.is_everybody(line.value) else grouping.name(line.value)
+        if not name or Quirk.CONTROL_CHARACTER in line.quirks:
             line.quirks += (Quirk.NAMES_NOBODY,)
-            return
-        if token in group.agents:
-            return
-        group.agents[token] = len(group.agents)
-        self._groups_of.setdefault(token, []).append(group)
+        elif name not in group.agents:
+            self._add(group, name)
+
+    def _add(self, group: Group, name: str) -> None:
+        group.agents[name] = len(group.agents)
+        self._groups_of.setdefault(name, []).append(group)
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"
 
 
-def _direct(group: Group | None, line: Line, value: float | RequestRate | TimeWindow | str | None) -> None:
-    if group is None:
-        line.quirks += (Quirk.BEFORE_ANY_GROUP,)
-    elif value is None or Quirk.CONTROL_CHARACTER in line.quirks:
-        line.quirks += (Quirk.INVALID_VALUE,)
-    else:
-        group.directives.append((len(group.agents), line, value))
+def _records(lexed: Lexed) -> Iterator[Sequence[Line]]:
+    """Yield the lines between blank ones, where those mean something; else all lines at once."""
+    numbers = [line.number for line in lexed.lines] if lexed.blank else []
+    start = 0
+    for blank in lexed.blank:
+        end = bisect_right(numbers, blank, start)
+        if end > start:
+            yield lexed.lines[start:end]
+        start = end
+    yield lexed.lines[start:] if start else lexed.lines

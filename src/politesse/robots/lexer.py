@@ -13,9 +13,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from politesse.robots.dialect import Syntax
 
 _BLANKS: Final = " \t"
+_MAX_OCTETS_PER_CHARACTER: Final = 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
 _BOMS: Final = (
@@ -46,6 +49,8 @@ class Quirk(StrEnum):
     """A control character, which no path or token may hold: the line binds nobody (RFC 9309 3)."""
     BEFORE_ANY_GROUP = "before-any-group"
     """A rule or directive before the first user-agent line: nobody's (RFC 9309 2.2.2)."""
+    OUTSIDE_GROUP = "outside-group"
+    """A rule or directive behind the blank line that ended its record: nobody's, where blank lines end records."""
     NO_LEADING_SLASH = "no-leading-slash"
     """A path pattern that starts with neither ``/`` nor ``*``: it matches nothing (RFC 9309 2.2)."""
     EMPTY_ALLOW = "empty-allow"
@@ -54,6 +59,12 @@ class Quirk(StrEnum):
     """A user-agent line without a product token: its rules bind nobody who is not named beside it."""
     INVALID_VALUE = "invalid-value"
     """A directive with a value that cannot be meant: ignored."""
+    MISPLACED_VERSION = "misplaced-version"
+    """A Robot-version that is not the first header behind the user-agent lines: ignored (Conner 2.0)."""
+    LINE_CUT = "line-cut"
+    """A line that is longer than the dialect reads: what is behind that is not read."""
+    FILE_CUT = "file-cut"
+    """A file that is longer than the dialect reads: what is behind that is not read."""
 
 
 NO_QUIRKS: Final[tuple[Quirk, ...]] = ()
@@ -85,19 +96,24 @@ class Line:
 
 
 class Lexed(NamedTuple):
-    """The lines of a file, and the quirks of the file as a whole."""
+    """The lines of a file, the quirks of the file as a whole, and the numbers of its blank lines.
+
+    Blank lines are told where they mean something, and a line with a comment only is none.
+    """
 
     lines: list[Line]
     quirks: tuple[Quirk, ...]
+    blank: Sequence[int] = ()
 
 
 def lex(body: bytes | str, syntax: Syntax) -> Lexed:
     """Split a robots.txt into its lines. Raises on no content whatsoever; time and memory linear in its length."""
-    text, quirks = _decode(body)
+    text, quirks = _decode(body, syntax.max_octets)
     if _HTML.match(text[:256]) is not None:
         quirks += (Quirk.LOOKS_LIKE_HTML,)
     # Not str.splitlines: that also splits at VT, FF, FS to US, NEL, U+2028 and U+2029, which are data here.
     rows = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    cut = _cut_lines(rows, syntax.max_line_octets)
     any_control = _CONTROL.search(text) is not None  # once for the file: nearly none has any
     # A file spells its few field names again and again: each spelling is stripped and looked up once.
     names: dict[str, tuple[str, str, tuple[Quirk, ...]]] = {}
@@ -119,14 +135,41 @@ def lex(body: bytes | str, syntax: Syntax) -> Lexed:
         if any_control and _CONTROL.search(row) is not None:
             line.quirks += (Quirk.CONTROL_CHARACTER,)
         add(line)
-    return Lexed(lines, quirks)
+    for line in lines if cut else ():
+        if line.number in cut:
+            line.quirks += (Quirk.LINE_CUT,)
+    return Lexed(lines, quirks, _blank_lines(rows) if syntax.blank_lines else ())
 
 
 def _field(name: str, syntax: Syntax) -> tuple[str, str, tuple[Quirk, ...]]:
     lower = name.lower()
-    if lower not in syntax.fields and lower in syntax.misspelled_fields:
+    if lower in syntax.fields:
+        return name, lower, NO_QUIRKS
+    if lower in syntax.misspelled_fields:
         return name, syntax.misspelled_fields[lower], (Quirk.MISSPELLED_FIELD,)
+    for start, field in syntax.field_starts.items():
+        if lower.startswith(start):
+            return name, field, (Quirk.MISSPELLED_FIELD,)
     return name, lower, NO_QUIRKS
+
+
+def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
+    """Cut the lines to so many octets in place; return the numbers of those that were longer."""
+    if most is None:
+        return frozenset()
+    cut = []
+    for number, row in enumerate(rows, 1):
+        if len(row) * _MAX_OCTETS_PER_CHARACTER <= most:
+            continue
+        octets = row.encode("utf-8", "surrogateescape")
+        if len(octets) > most:
+            cut.append(number)
+            rows[number - 1] = octets[:most].decode("utf-8", "surrogateescape")
+    return frozenset(cut)
+
+
+def _blank_lines(rows: list[str]) -> list[int]:
+    return [number for number, row in enumerate(rows, 1) if not row.strip(_BLANKS)]
 
 
 def _without_colon(number: int, row: str, syntax: Syntax) -> Line:
@@ -140,6 +183,13 @@ def _without_colon(number: int, row: str, syntax: Syntax) -> Line:
     return Line(number, row, "", "", (Quirk.NO_SEPARATOR,))
 
 
+def cut_at_line_end(body: bytes, limit: int) -> bytes:
+    """Return the whole lines among the first ``limit`` octets: half a rule is another rule."""
+    if body[limit : limit + 1] in {b"\n", b"\r"}:
+        return body[:limit]
+    return body[: max(body.rfind(b"\n", 0, limit), body.rfind(b"\r", 0, limit)) + 1]
+
+
 def _octets(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")  # it may have been read from a file as Python reads file names
@@ -147,17 +197,20 @@ def _octets(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def _decode(body: bytes | str) -> tuple[str, tuple[Quirk, ...]]:
+def _decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk, ...]]:
     if isinstance(body, str):
         body = _octets(body)
+    quirks = NO_QUIRKS
+    if max_octets is not None and len(body) > max_octets:
+        body = cut_at_line_end(body, max_octets)
+        quirks = (Quirk.FILE_CUT,)
     for mark, encoding in _BOMS:
         if body.startswith(mark):
-            return body.decode(encoding, "replace"), (Quirk.TRANSCODED,)
-    quirks = NO_QUIRKS
+            return body.decode(encoding, "replace"), (*quirks, Quirk.TRANSCODED)
     for mark in (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]):
         # A part of a mark is skipped too, as Google's parser does.
         if body.startswith(mark):
             body = body[len(mark) :]
-            quirks = (Quirk.BYTE_ORDER_MARK,)
+            quirks += (Quirk.BYTE_ORDER_MARK,)
             break
     return body.decode("utf-8", "surrogateescape"), quirks

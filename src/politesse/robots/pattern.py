@@ -5,6 +5,11 @@ raw are percent-encoded, unreserved ones are decoded, hex digits are upper case,
 query the six characters that are legal there raw (``: / ? @ [ ]``) equal their escapes. ``*`` and ``$`` that are
 meant literally are ``%2A`` and ``%24``. The form is ASCII, so that its length in characters is its length in octets.
 
+That is the form of RFC 9309. Other dialects have others: one in which every escape but that of the slash is decoded
+(``decode_target``, ``decode_prefix``, ``decode_pattern``), and two in which none is, so that the spellings of one
+octet differ (``keep_target``, ``keep_prefix``) but for the case of the hex digits (``fold_target``, ``fold_pattern``).
+A plain target is its own normal form in all of them.
+
 Worst case: a match reads each octet of the target at most once for each octet of the pattern. ``str.find`` runs in
 linear time for long needles and in needle times haystack for short ones, each segment searches only behind the one
 before, and the first segment that is not found ends the match.
@@ -40,6 +45,9 @@ _is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 
 _TO_CHANGE = re.compile(rb"%[0-9A-Fa-f]{2}|[^" + _KEPT.encode() + rb"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(rb"%[0-9A-Fa-f]{2}|[^*" + _KEPT.encode() + rb"]", re.DOTALL)
+_TO_CHANGE_OR_FOLD = re.compile(rb"%[0-9A-Fa-f]{2}|[^*$" + _KEPT.encode() + rb"]", re.DOTALL)
+_TO_CHANGE_OR_KEEP = re.compile(rb"[^%*$" + _KEPT.encode() + rb"]", re.DOTALL)
+_DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}(?![^/])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _STARS = re.compile(r"\*+")
 
@@ -56,6 +64,8 @@ def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[bytes]], bytes]
 
 _in_path = _replacements(_UNRESERVED)
 _in_query = _replacements(_UNRESERVED | _QUERY_LITERALS)
+_but_slash = _replacements(frozenset(octet for octet in range(128) if is_plain(chr(octet))) - frozenset(b"/"))
+_upper_case = _replacements(frozenset())
 
 
 def normalise_target(target: str) -> str:
@@ -66,16 +76,61 @@ def normalise_target(target: str) -> str:
     """
     if "/." not in target and _is_plain_or_escaped(target) is not None and _any_other_escape(target) is None:
         return target
-    if (control := _CONTROL.search(target)) is not None:
-        raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
-    try:
-        target.encode()
-    except UnicodeEncodeError:
-        raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form") from None
-    path, question, query = target.partition("#")[0].partition("?")
+    path, question, query = _components(target)
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
-        path = _without_dot_segments(path)
+        path = without_dot_segments(path)
     return path + question + _normalise(query, _TO_CHANGE, _in_query)
+
+
+def decode_target(target: str) -> str:
+    """Return a request target with every escape decoded once but that of the slash (draft-koster-robots-00 3.2.2).
+
+    What no URI holds raw is escaped, so that ``%252F`` does not become the slash that ``%2F`` protects. Dot segments
+    are resolved, the fragment is dropped. Raises InvalidURL as ``normalise_target`` does.
+    """
+    path, question, query = _components(target)
+    path, query = _normalise(path, _TO_CHANGE, _but_slash), _normalise(query, _TO_CHANGE, _but_slash)
+    return (without_dot_segments(path) if "/." in path else path) + question + query
+
+
+def decode_prefix(value: str) -> str:
+    """Return the path of a rule in the form of ``decode_target``; a star and a dollar are themselves."""
+    return _normalise(value, _TO_CHANGE, _but_slash)
+
+
+def decode_pattern(value: str) -> str:
+    """Return a path pattern in the form of ``decode_target``, with ``*`` kept and runs of it folded."""
+    return _STARS.sub("*", _normalise(value, _TO_CHANGE_IN_PATTERN, _but_slash))
+
+
+def fold_target(target: str) -> str:
+    """Return a request target as it is sent, its escapes kept, their hex digits in upper case.
+
+    What no URI holds raw is escaped; dot segments are resolved, be their dots escaped; the fragment is dropped. Raises
+    InvalidURL as ``normalise_target`` does.
+    """
+    path, question, query = _components(target)
+    return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_FOLD, _upper_case))
+
+
+def fold_pattern(value: str) -> str:
+    """Return a path pattern in the form of ``fold_target``; its stars and dollars are left as they stand."""
+    return _normalise(value, _TO_CHANGE_OR_FOLD, _upper_case)
+
+
+def keep_target(target: str) -> str:
+    """Return a request target as it is sent, its escapes kept as they are written; else as ``fold_target``."""
+    path, question, query = _components(target)
+    return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_KEEP, _upper_case))
+
+
+def keep_prefix(value: str) -> str:
+    """Return the path of a rule in the form of ``keep_target``."""
+    return _normalise(value, _TO_CHANGE_OR_KEEP, _upper_case)
+
+
+def no_other_form(_: str) -> None:
+    """Tell of a target that it is compared in one form only."""
 
 
 def query_as_written(target: str) -> str | None:
@@ -122,7 +177,27 @@ def _normalise(text: str, to_change: re.Pattern[bytes], change: Callable[[re.Mat
     return to_change.sub(change, octets).decode("ascii")
 
 
-def _without_dot_segments(path: str) -> str:
+def _components(target: str) -> tuple[str, str, str]:
+    """Return path, question mark and query without the fragment; raises InvalidURL for what nobody could send."""
+    if (control := _CONTROL.search(target)) is not None:
+        raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
+    try:
+        target.encode()
+    except UnicodeEncodeError:
+        raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form") from None
+    return target.partition("#")[0].partition("?")
+
+
+def _as_sent(target: str) -> str:
+    """Resolve dot segments whose dots may be escaped: clients decode those before they send."""
+    path, question, query = target.partition("?")
+    if _DOT_SEGMENT.search(path) is not None:
+        path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
+        path = without_dot_segments(path)
+    return path + question + query
+
+
+def without_dot_segments(path: str) -> str:
     """RFC 3986 5.2.4, as clients do before they send; empty segments are kept."""
     segments = path.split("/")[1:]
     kept: list[str] = []

@@ -17,24 +17,27 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from politesse.origin import split
+from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from politesse.robots.dialect import Dialect
-    from politesse.robots.directives import RequestRate, TimeWindow
+    from politesse.origin import Origin
+    from politesse.robots.dialect import Dialect, Matching
+    from politesse.robots.directives import RequestRate, TimeWindow, Version
     from politesse.robots.lexer import Line
 
 ROBOTS_TXT: Final = "/robots.txt"
 
-_ROBOTS_TXT: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
-_NO_RULE: Final = WITHOUT_RULE[Reason.NO_RULE]
+ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
+NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
+BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
+
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 _BYTES_PER_DIRECTIVE: Final = 250
-_BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
 
 
 _Candidate = tuple[str, Wildcard, Rule]
@@ -51,13 +54,14 @@ _RARITY: Final = {
 class Directives:
     """What the merged groups of an agent say beside their rules, in the order of the file."""
 
-    __slots__ = ("comments", "crawl_delays", "request_rates", "visit_times")
+    __slots__ = ("comments", "crawl_delays", "request_rates", "version", "visit_times")
 
     def __init__(self) -> None:
         self.crawl_delays: list[float] = []
         self.request_rates: list[RequestRate] = []
         self.visit_times: list[TimeWindow] = []
         self.comments: list[str] = []
+        self.version: Version = VERSION_1
 
     def add(self, field: str, value: float | RequestRate | TimeWindow | str) -> None:
         """Take over the typed value of one line."""
@@ -73,7 +77,7 @@ _LISTS: Final = {
 
 
 class RuleSet:
-    """What a robots.txt says to one agent.
+    """What a robots.txt says to one agent; the longest match decides. Other dialects have rule sets of other kinds.
 
     Immutable, and a pure function of the file, the dialect and the tokens, so that origins with the same file share it.
 
@@ -94,11 +98,13 @@ class RuleSet:
         "_exact",
         "_floating",
         "_matching",
+        "_origin",
         "_prefix_rules",
         "_prefixes",
         "_root",
         "_rooted",
         "_rooted_heads",
+        "_version",
         "comments",
         "crawl_delay",
         "request_rates",
@@ -106,14 +112,18 @@ class RuleSet:
         "weight_bytes",
     )
 
-    def __init__(self, lines: Iterable[Line], directives: Directives, dialect: Dialect) -> None:
+    def __init__(
+        self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
+    ) -> None:
         self._dialect = dialect
         self._matching = dialect.traits.matching
         self.crawl_delay = max(directives.crawl_delays, default=None)
         self.request_rates = tuple(directives.request_rates)
         self.visit_times = tuple(directives.visit_times)
         self.comments = tuple(directives.comments)
-        self._compile(_strongest(lines, dialect))
+        self._version = directives.version
+        self._origin = origin
+        self._compile(lines)
         said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
         self.weight_bytes += _BYTES_PER_DIRECTIVE * said + sum(map(len, self.comments))
 
@@ -171,13 +181,14 @@ class RuleSet:
                 if rare in target:
                     best = _longer(wildcards, target, best)
         if target == ROBOTS_TXT:
-            return _ROBOTS_TXT  # RFC 9309 2.2.2: implicitly allowed
+            return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: implicitly allowed
         if best is None:
-            return _NO_RULE
+            return NO_RULE_MATCH
         match = best.known_match
         return best.match if match is None else match
 
-    def _compile(self, rules: dict[str, Rule]) -> None:
+    def _compile(self, lines: Sequence[Line]) -> None:
+        rules = _strongest(lines, self._matching)
         wildcards: list[tuple[Wildcard, Rule]] = []
         literals: dict[str, Rule] = {}
         self._exact: dict[str, Rule] = {}
@@ -201,7 +212,7 @@ class RuleSet:
         self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
         self._beyond_prefixes = bool(self._exact or wildcards)
         self._count = len(rules)
-        self.weight_bytes = _BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
+        self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
 
     def __len__(self) -> int:
         return self._count
@@ -210,12 +221,17 @@ class RuleSet:
         return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
 
 
-def _strongest(lines: Iterable[Line], dialect: Dialect) -> dict[str, Rule]:
+def is_void(line: Line) -> bool:
+    """Whether a line with a value is a rule that matches nothing."""
+    return bool(line.quirks) and not _VOID.isdisjoint(line.quirks)
+
+
+def _strongest(lines: Sequence[Line], matching: Matching) -> dict[str, Rule]:
     """Return one rule for each pattern in normal form: the first line that has it, an Allow before a Disallow."""
-    normalise = dialect.traits.matching.normalise_pattern
+    normalise = matching.normalise_pattern
     rules: dict[str, Rule] = {}
     for line in lines:
-        if not line.value or (line.quirks and not _VOID.isdisjoint(line.quirks)):
+        if not line.value or (line.quirks and is_void(line)):
             continue  # an empty Disallow restricts nothing and cancels nothing
         pattern = normalise(line.value)
         allow = line.field == "allow"
@@ -223,6 +239,11 @@ def _strongest(lines: Iterable[Line], dialect: Dialect) -> dict[str, Rule]:
         if known is None or (allow and not known.allow):
             # RFC 9309 2.2.2: equivalent rules, the Allow counts.
             rules[pattern] = Rule(line.number, line.name, line.value, pattern, allow=allow)
+    if matching.implied_allow is not None:
+        for rule in [rule for rule in rules.values() if rule.allow]:
+            implied = matching.implied_allow(rule.pattern)
+            if implied is not None and (implied not in rules or not rules[implied].allow):
+                rules[implied] = Rule(rule.line, rule.field, rule.value, implied, allow=True)
     return rules
 
 
@@ -241,7 +262,7 @@ def _by_rarest(wildcards: Iterable[_Candidate]) -> tuple[tuple[str, tuple[_Candi
     """Group wildcards by the rarest character of their needles: a target without it matches none of the group."""
     groups: dict[str, list[_Candidate]] = {}
     for candidate in wildcards:
-        rarest = min(candidate[0], key=_RARITY.__getitem__)
+        rarest = min(candidate[0], key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
         groups.setdefault(rarest, []).append(candidate)
     return tuple((rarest, tuple(group)) for rarest, group in groups.items())
 

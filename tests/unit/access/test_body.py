@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse.access.body import BodyError, BoundedBody, cut_at_line_end
+from politesse.access.body import BodyError, BoundedBody
 from politesse.access.fetch import MIN_BODY_BYTES
 from politesse.ports import FaultKind
 from politesse.robots import RobotsTxt
+from politesse.robots.lexer import cut_at_line_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable

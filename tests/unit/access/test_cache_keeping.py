@@ -228,9 +228,9 @@ async def test_a_big_file_is_read_in_a_thread_and_a_small_one_is_not(
     threads = []
     compile_rules = module._compile
 
-    def observed(body: bytes, dialect: Dialect, agents: frozenset[str]) -> object:
+    def observed(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> object:
         threads.append(threading.current_thread())
-        return compile_rules(body, dialect, agents)
+        return compile_rules(body, dialect, origin, agents)
 
     monkeypatch.setattr(module, "_compile", observed)
     async with caching({SITE: FILE + "#" * size}) as bench:
@@ -247,10 +247,10 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_a
     reading, go_on = threading.Event(), threading.Event()
     compile_rules = module._compile
 
-    def held_back(body: bytes, dialect: Dialect, agents: frozenset[str]) -> object:
+    def held_back(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> object:
         reading.set()
         go_on.wait(10)
-        return compile_rules(body, dialect, agents)
+        return compile_rules(body, dialect, origin, agents)
 
     monkeypatch.setattr(module, "_compile", held_back)
     async with caching({SITE: FILE + "#" * 200_000}) as bench:
@@ -267,7 +267,7 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_a
 async def test_a_parser_that_raises_closes_the_gate_and_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from politesse.access import cache as module
 
-    def broken(body: bytes, dialect: Dialect, agents: frozenset[str]) -> object:
+    def broken(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> object:
         raise RecursionError("bug")
 
     monkeypatch.setattr(module, "_compile", broken)

@@ -6,6 +6,8 @@ from politesse.access.options import CacheOptions
 from politesse.access.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect
+from politesse.robots.dialect import Grace
+from politesse.verdict import AccessResult
 
 DAY = 86_400.0
 
@@ -32,9 +34,10 @@ def test_options_reach_the_policy() -> None:
         min_lifetime_s=1.0,
         refresh_after=0.5,
         forbidden_disallows=False,
-        too_many_requests_allows=True,
-        stale_if_unreachable_s=2 * DAY,
-        after_grace_allows=True,
+        too_many_requests=AccessResult.UNAVAILABLE,
+        too_many_redirects=AccessResult.UNAVAILABLE,
+        unavailable_copy_s=0.0,
+        grace=Grace(stale_s=2 * DAY, after_allows=True),
         retry_min_s=2.0,
         retry_max_s=3.0,
     )
@@ -72,7 +75,22 @@ def test_the_default_options_are_those_of_the_design() -> None:
     assert options.min_lifetime_s == 60.0
     assert options.refresh_after == 0.9
     assert options.on_forbidden is None
-    assert options.on_too_many_requests == "defer"
-    assert options.stale_if_unreachable_s == DAY
-    assert options.after_grace == "disallow"
+    assert (options.on_too_many_requests, options.stale_if_unreachable_s, options.after_grace) == (None, None, None)
+    policy = options.policy(Dialect.RFC9309)
+    assert policy.too_many_requests is AccessResult.TOO_MANY_REQUESTS
+    assert policy.grace.stale_s == DAY
+    assert policy.grace.after_allows is False
     assert (options.retry_min_s, options.retry_max_s) == (60.0, 3600.0)
+
+
+def test_options_stand_above_every_dialect() -> None:
+    for dialect in Dialect:
+        policy = CacheOptions(
+            on_too_many_requests="defer", stale_if_unreachable_s=3 * DAY, after_grace="disallow"
+        ).policy(dialect)
+        assert policy.too_many_requests is AccessResult.TOO_MANY_REQUESTS
+        assert (policy.grace.stale_s, policy.grace.stale_from_failure) == (3 * DAY, False)
+        assert policy.grace.after_allows is False
+        assert policy.grace.closed_s == dialect.traits.outcomes.grace.closed_s
+        assert CacheOptions(after_grace="allow").policy(dialect).grace.after_allows is True
+        assert CacheOptions().policy(dialect).grace == dialect.traits.outcomes.grace

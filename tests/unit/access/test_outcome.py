@@ -722,7 +722,7 @@ def test_every_history_stands_for_something_now_and_for_nothing_beyond_its_end(
     if held is not None:
         assert moment < held.until_wall
         assert held.source.not_before is None or moment < held.source.not_before
-    if record.copy is not None and moment >= record.copy.confirmed_wall + policy.stale_if_unreachable_s:
+    if record.copy is not None and moment >= record.copy.confirmed_wall + policy.grace.stale_s:
         assert held is None or held.source.result is not AccessResult.SUCCESSFUL
 
 

@@ -205,7 +205,7 @@ def test_nul_does_not_cut_the_file() -> None:
 
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]])
 def test_utf_8_mark_or_a_part_of_one_is_skipped(mark: bytes) -> None:
-    lines, quirks = read(mark + b"allow: /a\nallow: /b")
+    lines, quirks, _ = read(mark + b"allow: /a\nallow: /b")
     assert [(line.number, line.field) for line in lines] == [(1, "allow"), (2, "allow")]
     assert quirks == (Quirk.BYTE_ORDER_MARK,)
 
@@ -218,7 +218,7 @@ def test_utf_8_mark_is_skipped_once_and_at_the_start_only() -> None:
 
 
 def test_text_with_a_mark_is_like_octets_with_one() -> None:
-    lines, quirks = read("\ufeffallow: /a")
+    lines, quirks, _ = read("\ufeffallow: /a")
     assert [line.field for line in lines] == ["allow"]
     assert quirks == (Quirk.BYTE_ORDER_MARK,)
 
@@ -234,7 +234,7 @@ def test_text_with_a_mark_is_like_octets_with_one() -> None:
 )
 def test_file_with_a_utf_16_or_utf_32_mark_is_transcoded(mark: bytes, encoding: str) -> None:
     body = "User-agent: *\r\nDisallow: /é\n"
-    lines, quirks = read(mark + body.encode(encoding))
+    lines, quirks, _ = read(mark + body.encode(encoding))
     assert [(line.number, line.field, line.value) for line in lines] == [(1, "user-agent", "*"), (2, "disallow", "/é")]
     assert quirks == (Quirk.TRANSCODED,)
 
@@ -251,7 +251,7 @@ def test_broken_utf_16_does_not_raise() -> None:
 
 
 def test_utf_16_without_a_mark_is_junk_and_no_rule() -> None:
-    lines, quirks = read("User-agent: *\nDisallow: /\n".encode("utf-16-le"))
+    lines, quirks, _ = read("User-agent: *\nDisallow: /\n".encode("utf-16-le"))
     assert not {line.field for line in lines} & {"user-agent", "disallow"}
     assert quirks == ()
 
@@ -276,7 +276,7 @@ def test_octets_that_are_no_utf_8_are_kept() -> None:
     ],
 )
 def test_page_is_told_and_its_lines_are_read_all_the_same(start: str) -> None:
-    lines, quirks = read(f"{start}\nUser-agent: *")
+    lines, quirks, _ = read(f"{start}\nUser-agent: *")
     assert quirks[-1] is Quirk.LOOKS_LIKE_HTML
     assert lines[-1].field == "user-agent"
 

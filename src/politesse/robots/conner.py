@@ -1,0 +1,91 @@
+"""The rules of Conner 2.0: matches of whole paths, explicit or with wildcards, and who of them goes before whom.
+
+A rule set of version 1 is the standard of 1994: any Disallow that a target starts with denies. In version 2 a path
+without ``*`` is explicit and matches itself only; one with ``*`` has to match the whole target. An explicit Allow goes
+before every Disallow, and every Disallow before an Allow with wildcards. What is left then is denied where there is an
+Allow with wildcards, or no Disallow beside the Allows; else it is allowed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from politesse.robots.directives import VERSION_1
+from politesse.robots.pattern import Wildcard, decode_prefix
+from politesse.robots.ruleset import BYTES_PER_RULE, NO_RULE_MATCH, ROBOTS_TXT, ROBOTS_TXT_MATCH, RuleSet, is_void
+from politesse.verdict import Match, Reason, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from politesse.robots.lexer import Line
+
+
+_Candidate = tuple[str, Wildcard, Rule]
+
+
+class ConnerRuleSet(RuleSet):
+    """See the module. A target costs at most the octets of all patterns times its own."""
+
+    __slots__ = ("_allowing", "_denying", "_explicit", "_general", "_general_prefixes", "_otherwise")
+
+    def decide(self, target: str) -> Match:
+        """Return the match of a target in normal form."""
+        if target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        if target.startswith(self._general_prefixes):
+            return next(rule for prefix, rule in self._general if target.startswith(prefix)).match
+        if (explicit := self._explicit.get(target)) is not None:
+            return explicit.match
+        if (rule := _first(self._denying, target) or _first(self._allowing, target)) is not None:
+            return rule.match
+        return self._otherwise
+
+    def _compile(self, lines: Sequence[Line]) -> None:
+        self._general: tuple[tuple[str, Rule], ...] = ()
+        self._explicit: dict[str, Rule] = {}
+        self._denying: tuple[_Candidate, ...] = ()
+        self._allowing: tuple[_Candidate, ...] = ()
+        self._otherwise = NO_RULE_MATCH
+        said = [line for line in lines if line.value and not is_void(line)]
+        if self._version[0] == VERSION_1[0]:
+            rules = _rules([line for line in said if line.field == "disallow"], decode_prefix)
+            self._general = tuple((rule.pattern, rule) for rule in rules)
+        else:
+            rules = _rules(said, self._matching.normalise_pattern)
+            self._compile_whole(rules)
+        self._general_prefixes = tuple(prefix for prefix, _ in self._general)
+        self._count = len(rules)
+        self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(len(rule.pattern) for rule in rules)
+
+    def _compile_whole(self, rules: Sequence[Rule]) -> None:
+        allows = [rule for rule in rules if rule.allow]
+        denials = [rule for rule in rules if not rule.allow]
+        self._explicit = {rule.pattern: rule for rule in (*denials, *allows) if "*" not in rule.pattern}
+        self._denying = _with_wildcards(denials)
+        self._allowing = _with_wildcards(allows)
+        if self._allowing:
+            self._otherwise = Match(Reason.NOT_ALLOWED, self._allowing[0][2])
+        elif allows and not denials:
+            self._otherwise = Match(Reason.NOT_ALLOWED, allows[0])
+
+
+def _rules(lines: Sequence[Line], normalise: Callable[[str], str]) -> list[Rule]:
+    """Return the rules in the order of the file; of equal ones the first."""
+    rules: dict[tuple[str, bool], Rule] = {}
+    for line in lines:
+        pattern, allow = normalise(line.value), line.field == "allow"
+        rules.setdefault((pattern, allow), Rule(line.number, line.name, line.value, pattern, allow=allow))
+    return list(rules.values())
+
+
+def _with_wildcards(rules: Sequence[Rule]) -> tuple[_Candidate, ...]:
+    wildcards = [(Wildcard(f"{rule.pattern}$"), rule) for rule in rules if "*" in rule.pattern]
+    return tuple((wildcard.needle, wildcard, rule) for wildcard, rule in wildcards)
+
+
+def _first(candidates: tuple[_Candidate, ...], target: str) -> Rule | None:
+    for needle, wildcard, rule in candidates:
+        if needle in target and wildcard.matches(target):
+            return rule
+    return None

@@ -1,0 +1,122 @@
+"""Rule sets of the dialects that compare literal prefixes in the order of the file, and what Google's rules imply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from politesse.errors import InvalidURL
+from politesse.origin import split
+from politesse.robots.pattern import without_dot_segments
+from politesse.robots.ruleset import BYTES_PER_RULE, NO_RULE_MATCH, ROBOTS_TXT, ROBOTS_TXT_MATCH, RuleSet, is_void
+from politesse.verdict import Match, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.origin import Origin
+    from politesse.robots.dialect import Dialect
+    from politesse.robots.lexer import Line
+    from politesse.robots.ruleset import Directives
+
+
+class FirstMatchRuleSet(RuleSet):
+    """The first rule whose path the target starts with decides (draft-koster-robots-00 3.2.2).
+
+    A target costs at most the octets of all paths.
+    """
+
+    __slots__ = ("_all_prefixes", "_in_order")
+
+    def decide(self, target: str) -> Match:
+        """Return the match of a target in normal form."""
+        if target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        if target.startswith(self._all_prefixes):
+            for prefix, rule in self._in_order:
+                if target.startswith(prefix):
+                    return rule.match
+        return NO_RULE_MATCH
+
+    def _compile(self, lines: Sequence[Line]) -> None:
+        ends = self._matching.empty_disallow_ends
+        rules: dict[str, Rule] = {}
+        for line in lines:
+            allow = line.field == "allow"
+            if not line.value and not allow and ends:
+                break  # the empty path is a prefix of every other: nothing behind it is ever reached
+            path = self._path(line.value)
+            if path and not is_void(line):
+                pattern = self._matching.normalise_pattern(path)
+                rules.setdefault(pattern, Rule(line.number, line.name, line.value, pattern, allow=allow))
+        self._in_order = tuple(rules.items())
+        self._all_prefixes = tuple(rules)
+        self._count = len(rules)
+        self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
+
+    def _path(self, value: str) -> str:
+        """Return the path that the value of a rule stands for, empty for none."""
+        return value
+
+
+class SiteRuleSet(FirstMatchRuleSet):
+    """The same, with rules that are URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
+
+    A rule that is the URL of another site binds nobody. Where it was not told whose file this is, the URL that is
+    asked about tells; a bare target is taken to be of the site that a rule names.
+    """
+
+    __slots__ = ("_said",)
+
+    def __init__(
+        self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
+    ) -> None:
+        super().__init__(lines, directives, dialect, origin)
+        # What is needed to read the rules again once the site is known.
+        unknown = origin is None and any(_has_authority(line.value) for line in lines)
+        self._said = (lines, directives) if unknown else None
+
+    def allowed(self, url: str) -> bool:
+        """Whether an http(s) URL, or a target that starts with ``/``, may be requested; see ``match``."""
+        return self.match(url).allowed
+
+    def match(self, url: str) -> Match:
+        """Return whether a URL or target may be requested, and the rule that decided; raises InvalidURL."""
+        if self._said is None or url[:1] == "/":
+            return super().match(url)
+        origin, target = split(url)
+        return type(self)(*self._said, self._dialect, origin).judge(target)
+
+    def _path(self, value: str) -> str:
+        if value[:1] == "/" and value[:2] != "//":
+            return value
+        if not _has_authority(value):
+            return _relative(value)
+        site = self._origin
+        try:
+            named, target = split(value if value[:2] != "//" else f"{site.scheme if site else 'http'}:{value}")
+        except InvalidURL:
+            return ""
+        return target if site is None or named == site else ""
+
+
+def allowed_directory(pattern: str) -> str | None:
+    """Return the pattern of the directory whose index page is allowed, None where it is no such page.
+
+    google/robotstxt, HandleAllow: ``/a/index.html`` stands for ``/a/``, and so does all that starts like it.
+    """
+    directory, slash, page = pattern.rpartition("/")
+    return f"{directory}{slash}$" if slash and page.startswith("index.htm") else None
+
+
+def _has_authority(value: str) -> bool:
+    scheme, colon, rest = value.partition(":")
+    return value.startswith("//") or (bool(colon) and rest.startswith("//") and scheme.isalnum())
+
+
+def _relative(value: str) -> str:
+    """Return the path of a reference from robots.txt; empty for one of another scheme, which names no page here."""
+    scheme, colon, _ = value.partition(":")
+    if colon and scheme.isalnum():
+        return ""
+    path, question, query = value.partition("?")
+    return (without_dot_segments(f"/{path}") if path else ROBOTS_TXT) + question + query
