@@ -8,6 +8,8 @@
     the path of a rule, and the targets that it matches and misses.
 ``[[address]]``
     a URL, and where the robots.txt that speaks for it lives.
+
+``dialects``, of a table or of an entry, names the dialects in which it holds; RFC 9309 unless told.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
+
+from politesse.origin import Origin
+from politesse.robots import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,6 +39,8 @@ class Access:
     agent: str
     url: str
     allowed: bool
+    dialect: Dialect
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class PathMatch:
     path: str
     target: str
     matches: bool
+    dialect: Dialect
 
 
 @dataclass(frozen=True)
@@ -61,41 +69,47 @@ def rows(name: str) -> list[Any]:
     table = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
     clause = table.pop("clause")
     assert table.pop("source"), f"{name} has no source"
+    dialects = table.pop("dialects", ["rfc9309"])
     params = [
-        pytest.param(row, id=label, marks=pytest.mark.clause(entry.get("clause", clause)))
+        pytest.param(row, id=f"{dialect}-{label}", marks=pytest.mark.clause(entry.get("clause", clause)))
         for kind, entries in table.items()
         for entry in entries
-        for label, row in _READERS[kind](entry)
+        for dialect in entry.get("dialects", dialects)
+        for label, row in _READERS[kind](entry, Dialect(dialect))
     ]
     assert params, f"{name} has no rows"
     return params
 
 
-def _example(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    _know(entry, {"behaviour", "robots_txt"}, {"clause", "encoding", "allowed", "denied"})
+def _example(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"behaviour", "robots_txt"}, {"clause", "dialects", "encoding", "site", "allowed", "denied"})
+    origin = Origin.of(entry["site"]) if "site" in entry else None
     octets = entry["robots_txt"].encode(entry.get("encoding", "utf-8"))
     for answer, allowed in (("allowed", True), ("denied", False)):
         for agent, urls in entry.get(answer, {}).items():
             for url in urls:
-                yield f"{entry['behaviour']}-{agent}-{url}-{answer}", Access(octets, agent, url, allowed)
+                yield (
+                    f"{entry['behaviour']}-{agent}-{url}-{answer}",
+                    Access(octets, agent, url, allowed, dialect, origin),
+                )
 
 
-def _matrix(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    _know(entry, {"robots_txt", "agents", "rows"}, {"clause"})
+def _matrix(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"robots_txt", "agents", "rows"}, {"clause", "dialects"})
     octets = entry["robots_txt"].encode()
     for url, *answers in entry["rows"]:
         for agent, answer in zip(entry["agents"], answers, strict=True):
-            yield f"{agent}-{url}-{answer}", Access(octets, agent, url, ANSWERS[answer])
+            yield f"{agent}-{url}-{answer}", Access(octets, agent, url, ANSWERS[answer], dialect)
 
 
-def _path(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    _know(entry, {"path"}, {"clause", "matches", "misses"})
+def _path(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"path"}, {"clause", "dialects", "matches", "misses"})
     for answer, matches in (("matches", True), ("misses", False)):
         for target in entry.get(answer, ()):
-            yield f"{entry['path']}-{answer}-{target}", PathMatch(entry["path"], target, matches)
+            yield f"{entry['path']}-{answer}-{target}", PathMatch(entry["path"], target, matches, dialect)
 
 
-def _address(entry: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+def _address(entry: Mapping[str, Any], _: Dialect) -> Iterator[tuple[str, Row]]:
     _know(entry, {"url", "robots_url"}, {"clause"})
     yield entry["url"], Address(entry["url"], entry["robots_url"])
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from politesse.robots import RobotsTxt
+from politesse.robots import Dialect, Quirk, RobotsTxt
 from tests.conformance.checks import check
 from tests.conformance.tables import Access, PathMatch, rows
 
@@ -17,6 +17,46 @@ def test_order_of_precedence(row: Access) -> None:
     check(row)
 
 
+@pytest.mark.parametrize("row", rows("google-robots-cc"))
+def test_parser_and_matcher(row: Access | PathMatch) -> None:
+    check(row)
+
+
+@pytest.mark.clause("google/robotstxt, robots_test.cc")
+def test_a_line_is_cut_and_its_pattern_matches_by_what_is_left() -> None:
+    # GoogleOnly_LineTooLong: kMaxLineLen = 2083 * 8; the line with its field name is cut to one octet less.
+    line = f"disallow: /{'a' * (2083 * 8)}/qux"
+    robots = RobotsTxt.parse(f"user-agent: FooBot\n{line}\n", Dialect.GOOGLE)
+    kept = 2083 * 8 - 1 - len("disallow: /")
+    assert robots.lines[1].quirks == (Quirk.LINE_CUT,)
+    rules = robots.rules_for("FooBot")
+    assert not rules.allowed("/" + "a" * kept)
+    assert not rules.allowed("/" + "a" * kept + "bcd")
+    assert rules.allowed("/" + "a" * (kept - 1))
+
+
+@pytest.mark.clause("google/robotstxt, robots_test.cc")
+def test_a_line_of_the_greatest_length_is_whole_and_octets_are_counted() -> None:
+    for path in ("a" * (16_663 - len("disallow: /")), "é" * ((16_663 - len("disallow: /")) // 2)):
+        robots = RobotsTxt.parse(f"user-agent: *\ndisallow: /{path}\ndisallow: /{path}aa\n", Dialect.GOOGLE)
+        assert [line.quirks for line in robots.lines] == [(), (), (Quirk.LINE_CUT,)]
+        assert robots.lines[1].value == f"/{path}"
+
+
+@pytest.mark.clause("Google robots.txt specification, File format")
+def test_what_is_behind_500_kib_is_ignored() -> None:
+    start = b"user-agent: *\n"
+    rule = b"disallow: /last"
+    filling = b"#" * (500 * 1024 - len(start) - len(rule) - 1) + b"\n"
+    whole = RobotsTxt.parse(start + filling + rule + b"\ndisallow: /beyond\n", Dialect.GOOGLE)
+    assert whole.quirks == (Quirk.FILE_CUT,)
+    rules = whole.rules_for("x")
+    assert not rules.allowed("/last")
+    assert rules.allowed("/beyond")
+    # A line that goes on behind the limit is half a rule, and dropped.
+    assert RobotsTxt.parse(start + filling + rule + b"ing\n", Dialect.GOOGLE).rules_for("x").allowed("/last")
+
+
 @pytest.mark.clause("Google robots.txt specification, Order of precedence for user agents")
 def test_a_crawler_with_several_tokens_obeys_the_most_specific_group() -> None:
     news, both, everybody = (
@@ -26,5 +66,5 @@ def test_a_crawler_with_several_tokens_obeys_the_most_specific_group() -> None:
     )
     tokens = ["Googlebot-News", "Googlebot"]
     for body, denied in ((everybody + both + news, "/n"), (both + everybody, "/g"), (everybody, "/e")):
-        rules = RobotsTxt.parse(body).rules_for(tokens)
+        rules = RobotsTxt.parse(body, Dialect.GOOGLE).rules_for(tokens)
         assert [path for path in ("/n", "/g", "/e") if not rules.allowed(path)] == [denied]

@@ -19,3 +19,8 @@ def test_paths(row: PathMatch) -> None:
 @pytest.mark.parametrize("row", rows("koster-1996-4-fict-org"))
 def test_fict_org(row: Access) -> None:
     check(row)
+
+
+@pytest.mark.parametrize("row", rows("koster-1996-dialect"))
+def test_dialect(row: Access | PathMatch) -> None:
+    check(row)

@@ -14,3 +14,8 @@ def test_paths(row: PathMatch) -> None:
 @pytest.mark.parametrize("row", rows("koster-2019-3-examples"))
 def test_examples(row: Access) -> None:
     check(row)
+
+
+@pytest.mark.parametrize("row", rows("koster-2019-2.2-dialect"))
+def test_dialect(row: Access | PathMatch) -> None:
+    check(row)
