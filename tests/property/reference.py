@@ -90,28 +90,28 @@ def target_as_written(url: bytes) -> list[int]:
 
 def remove_dot_segments(path: list[int]) -> list[int]:
     """RFC 3986 5.2.4, word by word."""
-    source, output = bytes(path), b""
+    source, output = "".join(map(chr, path)), ""
     while source:
-        if source.startswith(b"../"):
+        if source.startswith("../"):
             source = source[3:]
-        elif source.startswith((b"./", b"/./")):
+        elif source.startswith(("./", "/./")):
             source = source[2:]
-        elif source == b"/.":
-            source = b"/"
-        elif source.startswith(b"/../"):
+        elif source == "/.":
+            source = "/"
+        elif source.startswith("/../"):
             source = source[3:]
-            output = output[: max(output.rfind(b"/"), 0)]
-        elif source == b"/..":
-            source = b"/"
-            output = output[: max(output.rfind(b"/"), 0)]
-        elif source in {b".", b".."}:
-            source = b""
+            output = output[: max(output.rfind("/"), 0)]
+        elif source == "/..":
+            source = "/"
+            output = output[: max(output.rfind("/"), 0)]
+        elif source in {".", ".."}:
+            source = ""
         else:
-            slash = source.find(b"/", 1)
+            slash = source.find("/", 1)
             cut = slash if slash >= 0 else len(source)
             output += source[:cut]
             source = source[cut:]
-    return list(output)
+    return [ord(unit) for unit in output]
 
 
 def normal_pattern(path: bytes) -> list[int]:

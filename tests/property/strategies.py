@@ -54,6 +54,34 @@ NOISE: Final = (
     "no colon here",
     "Disallow[Content-Type]: image/jpeg",
 )
+# What the other dialects tell apart: names that hold one another, versions, what is misread on purpose, blank lines.
+DIALECT_AGENTS: Final = ("*", "FooBot", "foobot/2.1", "Bar-Bot", "bot", "Foo", "FooBot-News (x)", "", "* foo")
+DIALECT_NOISE: Final = (
+    "",
+    "",
+    " \t",
+    "# a note",
+    "\t # a note with a colon: /a",
+    "Crawl-delay: 5",
+    "foo: bar",
+    "no colon here",
+    "Robot-version: 2.0.0",
+    "Robot-version: 1.0.0",
+    "Robot-version: 2.1.0",
+    "Robot-version: x",
+    "Request-rate: 1/5",
+    "disallowed: /a",
+    "Allowed: /a/b",
+    "dissalow: /a/b",
+    "useragent: FooBot",
+    "disallow /b",
+    "Allow: /a/index.html",
+    "Allow: /index.htm",
+    "Disallow: http://example.com/a",
+    "Disallow: http://other.example/",
+    "Disallow: a/../b",
+    "Disallow: ?b",
+)
 LINE_ENDS: Final = ("\n", "\r\n", "\r")
 
 
@@ -129,20 +157,20 @@ def _one_group(octets: bytes) -> Case:
     return Case("\n".join(["User-agent: *", *lines]).encode(), targets)
 
 
-def _many_groups(octets: bytes) -> Case:
+def _many_groups(octets: bytes, agents: Sequence[str] = AGENTS, noise: Sequence[str] = NOISE) -> Case:
     choices = Choices(octets)
     paths = _paths(choices, 3)
     text = ""
     for _ in range(2 + choices.number(12)):
         line = choices.one_of(
             (
-                f"User-agent: {choices.one_of(AGENTS)}",
-                f" user-AGENT\t: {choices.one_of(AGENTS)} # {choices.one_of(AGENTS)}",
+                f"User-agent: {choices.one_of(agents)}",
+                f" user-AGENT\t: {choices.one_of(agents)} # {choices.one_of(agents)}",
                 f"Disallow: {choices.one_of(paths).text}",
                 f"aLLOW :{choices.one_of(paths).text}",
                 "Disallow:",
                 "Disallow: /",
-                choices.one_of(NOISE),
+                choices.one_of(noise),
             )
         )
         text += line + choices.one_of(LINE_ENDS)
@@ -154,6 +182,11 @@ ONE_GROUP: Final = st.binary(min_size=140, max_size=140).map(_one_group)
 
 MANY_GROUPS: Final = st.binary(min_size=120, max_size=120).map(_many_groups)
 """Up to thirteen lines of groups, rules and noise: for the selection of groups."""
+
+DIALECT_GROUPS: Final = st.binary(min_size=120, max_size=120).map(
+    lambda octets: _many_groups(octets, DIALECT_AGENTS, DIALECT_NOISE)
+)
+"""The same, with what only some dialects tell apart."""
 
 HOSTS: Final = (
     "example.com",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from politesse.errors import InvalidURL
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from politesse.robots.dialect import Dialect
     from politesse.robots.lexer import Line
     from politesse.robots.ruleset import Directives
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
 
 
 class FirstMatchRuleSet(RuleSet):
@@ -109,14 +113,13 @@ def allowed_directory(pattern: str) -> str | None:
 
 
 def _has_authority(value: str) -> bool:
-    scheme, colon, rest = value.partition(":")
-    return value.startswith("//") or (bool(colon) and rest.startswith("//") and scheme.isalnum())
+    scheme = _SCHEME.match(value)
+    return value.startswith("//", scheme.end() if scheme is not None else 0)
 
 
 def _relative(value: str) -> str:
     """Return the path of a reference from robots.txt; empty for one of another scheme, which names no page here."""
-    scheme, colon, _ = value.partition(":")
-    if colon and scheme.isalnum():
+    if _SCHEME.match(value) is not None:
         return ""
     path, question, query = value.partition("?")
     return (without_dot_segments(f"/{path}") if path else ROBOTS_TXT) + question + query
