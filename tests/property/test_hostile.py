@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse.errors import InvalidURL
-from politesse.origin import split
-from politesse.robots import RobotsTxt
+from politesse.origin import Origin, split
+from politesse.robots import Dialect, RobotsTxt
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)  # lone surrogates and control characters too
 FILES = st.lists(
@@ -25,6 +25,7 @@ FILES = st.lists(
                     "$",
                 ),
                 *("Request-rate: ", "Visit-time: 0600", "-0845", "1/5m ", "Comment: ", "Sitemap:", "%", "%2", "\r\n"),
+                *("Robot-version: 2.0.0\n", "http://example.com/", "//", "index.html", "disallowed", "\n\n"),
                 *("\ufeff", "\u2028", "\0", "\ud800", "\udce9", "<html>", "#", ":", "disallow /a\n"),
             )
         ),
@@ -34,29 +35,33 @@ FILES = st.lists(
 ).map("".join)
 
 
-def _read(body: bytes | str) -> None:
-    robots = RobotsTxt.parse(body)
+DIALECTS = st.sampled_from(Dialect)
+
+
+def _read(body: bytes | str, dialect: Dialect) -> None:
+    robots = RobotsTxt.parse(body, dialect, origin=Origin.of("https://example.com"))
     numbers = [line.number for line in robots.lines]
     assert numbers == sorted(set(numbers))
     for agent in ("*", "a", "", "ExampleBot/1.0"):
         rules = robots.rules_for(agent)
         assert rules.match("/robots.txt").allowed
-        assert rules.match("https://example.com/a?b=%2F") is rules.match("/a?b=/")
+        assert rules.match("https://example.com/a?b=c") is rules.match("/a?b=c")
 
 
-@settings(max_examples=2_000, deadline=None)
-@given(st.one_of(st.binary(max_size=400), FILES.map(lambda text: text.encode("utf-8", "surrogatepass"))))
-def test_no_octets_make_the_parser_raise(body: bytes) -> None:
-    _read(body)
+@settings(max_examples=3_000, deadline=None)
+@given(st.one_of(st.binary(max_size=400), FILES.map(lambda text: text.encode("utf-8", "surrogatepass"))), DIALECTS)
+def test_no_octets_make_the_parser_raise(body: bytes, dialect: Dialect) -> None:
+    _read(body, dialect)
 
 
-@settings(max_examples=2_000, deadline=None)
-@given(st.one_of(ANY_TEXT, FILES))
-def test_no_text_makes_the_parser_raise(body: str) -> None:
-    _read(body)
+@settings(max_examples=3_000, deadline=None)
+@given(st.one_of(ANY_TEXT, FILES), DIALECTS)
+def test_no_text_makes_the_parser_raise(body: str, dialect: Dialect) -> None:
+    _read(body, dialect)
 
 
-RULES = RobotsTxt.parse(b"User-agent: *\nDisallow: /a\nDisallow: /*b$\nAllow: /c*d\n").rules_for("ExampleBot")
+SAID = b"User-agent: *\nDisallow: /a\nDisallow: /*b$\nAllow: /c*d\nDisallow: http://h.example/e\n"
+RULES = {dialect: RobotsTxt.parse(SAID, dialect).rules_for("ExampleBot") for dialect in Dialect}
 STARTS = (
     "",
     "/",
@@ -85,10 +90,10 @@ def test_splitting_any_string_raises_nothing_but_invalid_url(url: str) -> None:
 
 
 @settings(max_examples=5_000, deadline=None)
-@given(URLS)
-def test_matching_any_string_raises_nothing_but_invalid_url(url: str) -> None:
+@given(URLS, DIALECTS)
+def test_matching_any_string_raises_nothing_but_invalid_url(url: str, dialect: Dialect) -> None:
     try:
-        match = RULES.match(url)
+        match = RULES[dialect].match(url)
     except InvalidURL:
         return
     assert match.allowed or (match.rule is not None and not match.rule.allow)

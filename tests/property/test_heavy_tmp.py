@@ -1,0 +1,88 @@
+"""Each dialect against a literal reading of its own text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given, settings
+
+from politesse.origin import Origin
+from politesse.robots import Dialect, RobotsTxt
+from politesse.verdict import Reason
+from tests.property import reference_conner, reference_google, reference_koster, reference_perl
+from tests.property.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, Case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.property.reference import Decision
+
+SITE: Final = Origin.of("http://example.com")
+REFERENCES: Final[dict[Dialect, Callable[[bytes, bytes, bytes], Decision]]] = {
+    Dialect.GOOGLE: reference_google.decide,
+    Dialect.KOSTER_2019: reference_koster.decide_2019,
+    Dialect.KOSTER_1996: reference_koster.decide_1996,
+    Dialect.KOSTER_1994: reference_koster.decide_1994,
+    Dialect.CONNER_2: reference_conner.decide,
+    Dialect.PERL: reference_perl.decide,
+}
+NAMES: Final = ("FooBot", "BAR-bot", "Other", "FooBot-News", "Fo")
+
+every_dialect = pytest.mark.parametrize("dialect", REFERENCES)
+
+
+def _hold(dialect: Dialect, case: Case, name: str, *, versioned: bytes = b"") -> None:
+    octets = case.robots_txt.replace(b"\n", b"\n" + versioned, 1) if versioned else case.robots_txt
+    rules = RobotsTxt.parse(octets, dialect, origin=SITE).rules_for(name)
+    for target in case.targets:
+        match = rules.match(target)
+        expected = REFERENCES[dialect](octets, name.encode(), target.encode())
+        assert match.allowed is expected.allowed, target
+        assert rules.allowed(target) is rules.allowed(f"{SITE}{target}") is expected.allowed, target
+        assert (match.reason is Reason.ROBOTS_TXT) is expected.exempt, target
+        if expected.lines:
+            assert match.rule is not None
+            assert match.rule.line in expected.lines, target
+
+
+def test_every_other_dialect_has_a_reference() -> None:
+    assert {*REFERENCES, Dialect.RFC9309} == set(Dialect)
+
+
+@every_dialect
+@settings(max_examples=30_000, deadline=None)
+@given(case=ONE_GROUP)
+def test_one_group_is_read_as_by_the_letter(dialect: Dialect, case: Case) -> None:
+    _hold(dialect, case, "ExampleBot")
+
+
+@settings(max_examples=30_000, deadline=None)
+@given(case=ONE_GROUP)
+def test_one_rule_set_of_version_2_is_read_as_by_the_letter(case: Case) -> None:
+    _hold(Dialect.CONNER_2, case, "ExampleBot", versioned=b"Robot-version: 2.0.0\n")
+
+
+@pytest.mark.parametrize("dialect", [dialect for dialect in REFERENCES if dialect is not Dialect.KOSTER_2019])
+@settings(max_examples=20_000, deadline=None)
+@given(case=DIALECT_GROUPS)
+def test_groups_are_those_of_the_letter(dialect: Dialect, case: Case) -> None:
+    for name in NAMES:
+        _hold(dialect, case, name)
+
+
+@settings(max_examples=20_000, deadline=None)
+@given(case=MANY_GROUPS)
+def test_groups_of_the_draft_of_2019_are_those_of_the_letter_but_for_what_it_wants_read_leniently(case: Case) -> None:
+    for name in NAMES:
+        _hold(Dialect.KOSTER_2019, case, name)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@settings(max_examples=300, deadline=None)
+@given(case=DIALECT_GROUPS)
+def test_a_url_is_judged_as_its_target_is_in_every_dialect(dialect: Dialect, case: Case) -> None:
+    rules = RobotsTxt.parse(case.robots_txt, dialect, origin=SITE).rules_for("FooBot")
+    for target in case.targets:
+        assert rules.match(f"http://example.com{target}") is rules.match(target), target
+        assert rules.match(f"HTTP://user@EXAMPLE.com:80{target}#top") is rules.match(target), target
