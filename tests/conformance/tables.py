@@ -9,7 +9,7 @@
 ``[[address]]``
     a URL, and where the robots.txt that speaks for it lives.
 
-``dialects``, of a table or of an entry, names the dialects in which it holds; RFC 9309 unless told.
+``dialects``, of a table or of an entry, names the dialects in which it holds, or ``all``; RFC 9309 unless told.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from politesse.origin import Origin
 from politesse.robots import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 DATA: Final = Path(__file__).with_name("data")
 ANSWERS: Final = {"Yes": True, "No": False}
@@ -71,14 +71,18 @@ def rows(name: str) -> list[Any]:
     assert table.pop("source"), f"{name} has no source"
     dialects = table.pop("dialects", ["rfc9309"])
     params = [
-        pytest.param(row, id=f"{dialect}-{label}", marks=pytest.mark.clause(entry.get("clause", clause)))
+        pytest.param(row, id=f"{dialect.value}-{label}", marks=pytest.mark.clause(entry.get("clause", clause)))
         for kind, entries in table.items()
         for entry in entries
-        for dialect in entry.get("dialects", dialects)
-        for label, row in _READERS[kind](entry, Dialect(dialect))
+        for dialect in _dialects(entry.get("dialects", dialects))
+        for label, row in _READERS[kind](entry, dialect)
     ]
     assert params, f"{name} has no rows"
     return params
+
+
+def _dialects(names: Sequence[str]) -> list[Dialect]:
+    return [dialect for dialect in Dialect if dialect.value in names or names == ["all"]]
 
 
 def _example(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
