@@ -104,6 +104,11 @@ async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
         shown = dict(re.findall(r"^(rules\.\S.*?) +# (.*)$", code, re.MULTILINE))
         assert {expression: repr(eval(expression, names)) for expression in shown} == shown  # noqa: S307 - our own README
         assert len(shown) == 3
+        code = next(code for code in PYTHON if "Dialect." in code)
+        await run(code, port, names)
+        answers = re.findall(r"^(RobotsTxt\.\S.*?) +# (True|False):", code, re.MULTILINE)
+        assert [repr(eval(expression, names)) for expression, _ in answers] == [answer for _, answer in answers]  # noqa: S307 - our own README
+        assert len(answers) == 2
 
 
 def test_first_screen_has_the_two_commands() -> None:
