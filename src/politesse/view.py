@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+_DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 _WHOLE_SITE: Final = {
     AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],
     AccessResult.FORBIDDEN: WITHOUT_RULE[Reason.FORBIDDEN],
@@ -189,7 +190,7 @@ class AgentView:
                 allowed = match.allowed
                 if allowed:
                     shared.allowed += 1
-                elif match.reason is Reason.DISALLOW_RULE:
+                elif match.reason is _DISALLOW_RULE:
                     shared.disallowed += 1
                     allowed = shared.reports
                 else:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 EVERYBODY: Final = "*"
 
+_END_OR_BLANK: Final = frozenset({"", " ", "\t"})
 _TOKEN_END = re.compile(r"[ \t/;(,*]")
 _GOOGLE_TOKEN = re.compile(r"[A-Za-z_-]*")
 _GOOGLE_PRODUCT_END = re.compile(r"[/;(,]")
@@ -39,11 +40,25 @@ def short_name(agent: str) -> str:
     return name.lower() if name.isascii() else ""
 
 
+def token_or_star(value: str) -> str:
+    """Return the product token on a user-agent line; ``*`` for a star and nothing else."""
+    return EVERYBODY if value == EVERYBODY else product_token(value)
+
+
+def token_or_starred(value: str) -> str:
+    """Return the product token on a user-agent line; ``*`` for a star, be there words behind it."""
+    if value[:1] == EVERYBODY and value[1:2] in _END_OR_BLANK:
+        return EVERYBODY
+    return product_token(value)
+
+
 def google_token(value: str) -> str:
     """Return the name on a user-agent line up to the first character that is no letter, ``_`` or ``-``.
 
-    As google/robotstxt does: ``MJ12bot`` is ``mj``.
+    As google/robotstxt does: ``MJ12bot`` is ``mj``. ``*`` for a star, be there words behind it.
     """
+    if value[:1] == EVERYBODY and value[1:2] in _END_OR_BLANK:
+        return EVERYBODY
     return _GOOGLE_TOKEN.match(value)[0].lower()  # type: ignore[index] # it matches the empty string, too
 
 
@@ -53,22 +68,12 @@ def google_agent(agent: str) -> str:
     In google/robotstxt a crawler whose name is no token obeys no group by name.
     """
     name = _GOOGLE_PRODUCT_END.split(agent, maxsplit=1)[0].strip(" \t")
-    return "" if " " in name or "\t" in name else google_token(name)
+    return "" if name.startswith(EVERYBODY) or " " in name or "\t" in name else google_token(name)
 
 
 def whole_value(value: str) -> str:
-    """Return the value of a user-agent line in lower case, all of it."""
+    """Return the value of a user-agent line in lower case, all of it, and so ``*`` for a star."""
     return value.lower() if value.isascii() else product_token(value)
-
-
-def is_star(value: str) -> bool:
-    """Whether a user-agent line is for everybody: a star and nothing else."""
-    return value == EVERYBODY
-
-
-def starts_with_star(value: str) -> bool:
-    """Whether a user-agent line is for everybody: a star, and words behind it or none (google/robotstxt)."""
-    return value[:1] == EVERYBODY and value[1:2] in {"", " ", "\t"}
 
 
 def is_part_of(name: str, crawler: str) -> bool:

@@ -16,14 +16,14 @@ from politesse.robots.agents import (
     google_agent,
     google_token,
     is_part_of,
-    is_star,
     is_start_of,
     merged,
     newest_readable,
     product_token,
     shares_a_name,
     short_name,
-    starts_with_star,
+    token_or_star,
+    token_or_starred,
     whole_value,
 )
 from politesse.robots.conner import ConnerRuleSet
@@ -85,8 +85,7 @@ class Grouping:
         any_field_is_a_rule: whether a user-agent line behind any other field starts a group as well.
         before_any_agent: whose rules are that stand before the first user-agent line: the names; empty for nobody's.
         versioned: whether a Robot-version names the version of a group.
-        is_everybody: whether the value of a user-agent line is for all crawlers.
-        name: the name on a user-agent line, from its value; empty where there is none.
+        name: the name on a user-agent line, from its value; ``*`` for everybody, empty where there is none.
         token: the name of a crawler, from its product token or User-Agent; empty where there is none.
         names: whether a name on a user-agent line is that of a crawler; None for equality.
         named: chooses among the groups that name a crawler; where none is left, it is those for everybody.
@@ -97,8 +96,7 @@ class Grouping:
     any_field_is_a_rule: bool = False
     before_any_agent: tuple[str, ...] = ()
     versioned: bool = False
-    is_everybody: Callable[[str], bool] = starts_with_star
-    name: Callable[[str], str] = product_token
+    name: Callable[[str], str] = token_or_starred
     token: Callable[[str], str] = product_token
     names: Callable[[str, str], bool] | None = None
     named: Callable[[Sequence[Bound]], Sequence[Bound]] = merged
@@ -298,7 +296,6 @@ _KOSTER_1996: Final = Traits(
     syntax=Syntax(fields=_FIELDS, blank_lines=True),  # draft-koster-robots-00 3.2
     grouping=Grouping(
         any_field_is_a_rule=True,  # draft-koster-robots-00 3.3: an extension is a rule line
-        is_everybody=is_star,
         name=whole_value,
         names=shares_a_name,
         named=first,  # draft-koster-robots-00 3.2.1
@@ -326,7 +323,7 @@ _KOSTER_1994: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
     grouping=Grouping(
         rules=_DISALLOW_ONLY,
-        is_everybody=is_star,
+        name=token_or_star,
         token=short_name,  # "the name without version information"
         names=is_part_of,  # "a case insensitive substring match"
         named=first,
@@ -342,7 +339,7 @@ _CONNER_2: Final = Traits(
     syntax=Syntax(fields=_FIELDS | {"robot-version"}),
     grouping=Grouping(
         versioned=True,
-        is_everybody=is_star,
+        name=token_or_star,
         names=is_start_of,  # User-agent: <general>, which is what it starts with
         named=newest_readable,
         everybody=newest_readable,

@@ -69,10 +69,11 @@ class RobotsTxt:
         sitemaps: the values of all Sitemap lines, wherever they stand, but those with control characters.
     """
 
-    __slots__ = ("_groups_of", "_unnamed", "dialect", "groups", "lines", "origin", "quirks", "sitemaps")
+    __slots__ = ("_groups_of", "_traits", "_unnamed", "dialect", "groups", "lines", "origin", "quirks", "sitemaps")
 
     def __init__(self, lexed: Lexed, dialect: Dialect, origin: Origin | None = None) -> None:
         self.dialect = dialect
+        self._traits = dialect.traits
         self.origin = origin
         self.lines = lexed.lines
         self.quirks = lexed.quirks
@@ -108,11 +109,11 @@ class RobotsTxt:
             for agents_before, line, value in group.directives:
                 if listed_at < agents_before:
                     directives.add(line.field, value)
-        return self.dialect.traits.matching.rule_set(rules, directives, self.dialect, self.origin)
+        return self._traits.matching.rule_set(rules, directives, self.dialect, self.origin)
 
     def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
         """Return the groups that bind a crawler, each with the place of its name in it."""
-        grouping = self.dialect.traits.grouping
+        grouping = self._traits.grouping
         for agent in agents:
             token = grouping.token(agent)
             if token and (bound := grouping.named(self._naming(token))):
@@ -121,7 +122,7 @@ class RobotsTxt:
 
     def _naming(self, token: str) -> list[Bound]:
         """Return the groups that name a crawler, in the order of the file."""
-        names = self.dialect.traits.grouping.names
+        names = self._traits.grouping.names
         if names is None:
             return [(group, group.agents[token]) for group in self._groups_of.get(token, ())]
         # Each name is compared once, however many groups have it.
@@ -133,8 +134,9 @@ class RobotsTxt:
         ]
 
     def _arrange(self, lines: Sequence[Line]) -> None:
-        traits = self.dialect.traits
-        rules, leading = traits.grouping.rules, traits.matching.leading
+        traits = self._traits
+        grouping, leading = traits.grouping, traits.matching.leading
+        rules = grouping.rules
         group: Group | None = None
         row_ended = False  # whether a user-agent line would start a group now
         headed = True  # whether a Robot-version would come too late now
@@ -153,20 +155,22 @@ class RobotsTxt:
                     group = Group()
                     self.groups.append(group)
                 row_ended = headed = False
-                group.version = VERSION_1
-                self._name(group, line)
-            else:
+                if grouping.versioned:
+                    group.version = VERSION_1  # it has to follow the last of several
+                self._name(group, line, grouping.name(line.value))
+            elif field:
                 headed = self._say(group, line, headed=headed)
-                row_ended = row_ended or (traits.grouping.any_field_is_a_rule and field != "")
+                row_ended = row_ended or grouping.any_field_is_a_rule
 
     def _outside(self, line: Line) -> Group | None:
         """Return the group of a rule that stands in none, None where it is nobody's."""
-        everybody = self.dialect.traits.grouping.before_any_agent
+        everybody = self._traits.grouping.before_any_agent
         if everybody and not self.groups:
             self._unnamed = Group()
             self.groups.append(self._unnamed)
-            for name in everybody:
-                self._add(self._unnamed, name)
+            for place, name in enumerate(everybody):
+                self._unnamed.agents[name] = place
+                self._groups_of[name] = [self._unnamed]
         if self.groups and self.groups[-1] is self._unnamed:
             return self._unnamed  # and so there was no user-agent line yet
         line.quirks += (Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP,)
@@ -183,7 +187,7 @@ class RobotsTxt:
         elif (parse := _DIRECTIVES.get(line.field)) is not None:
             self._direct(group, line, parse(line.value))
             return True
-        elif line.field == "robot-version" and self.dialect.traits.grouping.versioned:
+        elif line.field == "robot-version" and self._traits.grouping.versioned:
             version = parse_robot_version(line.value)
             if headed or group is None:
                 line.quirks += (Quirk.MISPLACED_VERSION,)
@@ -202,17 +206,14 @@ class RobotsTxt:
         else:
             group.directives.append((len(group.agents), line, value))
 
-    def _name(self, group: Group, line: Line) -> None:
-        grouping = self.dialect.traits.grouping
-        name = EVERYBODY if grouping.is_everybody(line.value) else grouping.name(line.value)
+    def _name(self, group: Group, line: Line, name: str) -> None:
         if not name or Quirk.CONTROL_CHARACTER in line.quirks:
             line.quirks += (Quirk.NAMES_NOBODY,)
-        elif name not in group.agents:
-            self._add(group, name)
-
-    def _add(self, group: Group, name: str) -> None:
-        group.agents[name] = len(group.agents)
-        self._groups_of.setdefault(name, []).append(group)
+            return
+        agents = group.agents
+        if name not in agents:
+            agents[name] = len(agents)
+            self._groups_of.setdefault(name, []).append(group)
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"

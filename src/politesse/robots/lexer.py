@@ -175,11 +175,12 @@ def _blank_lines(rows: list[str]) -> list[int]:
 def _without_colon(number: int, row: str, syntax: Syntax) -> Line:
     if syntax.missing_colon:
         name, _, value = row.replace("\t", " ").partition(" ")
-        name, field, quirks = _field(name, syntax)
         value = value.strip(" ")
-        if field in syntax.fields and value and " " not in value:
+        if value and " " not in value:
             # As Google's parser does, and for two words only: "disallow / now" is prose.
-            return Line(number, name, field, value, (*quirks, Quirk.MISSING_COLON))
+            name, field, quirks = _field(name, syntax)
+            if field in syntax.fields:
+                return Line(number, name, field, value, (*quirks, Quirk.MISSING_COLON))
     return Line(number, row, "", "", (Quirk.NO_SEPARATOR,))
 
 

@@ -7,11 +7,11 @@ from politesse.robots.agents import (
     google_agent,
     google_token,
     is_part_of,
-    is_star,
     is_start_of,
     shares_a_name,
     short_name,
-    starts_with_star,
+    token_or_star,
+    token_or_starred,
     whole_value,
 )
 
@@ -77,8 +77,11 @@ def test_whole_value_is_compared_without_case() -> None:
     [("*", True, True), ("* foo", False, True), ("*\tfoo", False, True), ("*foo", False, False), ("", False, False)],
 )
 def test_everybody_is_a_star(value: str, *, alone: bool, first: bool) -> None:
-    assert is_star(value) is alone
-    assert starts_with_star(value) is first
+    assert (token_or_star(value) == "*") is alone
+    assert (whole_value(value) == "*") is alone
+    assert (token_or_starred(value) == "*") is first
+    assert (google_token(value) == "*") is first
+    assert google_agent(value) == ""
 
 
 @pytest.mark.parametrize(
