@@ -8,11 +8,12 @@ from typing import Final
 
 _UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DAY_S: Final = 86_400
+_YEAR_S: Final = 365 * _DAY_S  # who asks for more can hardly mean it: no crawl is as long as the first pause would be
 
 # What is longer is none of these; it also bounds what blanks can make of the patterns below.
 _MAX_VALUE: Final = 100
 
-# Ten digits are three hundred years in seconds: more is noise. They also keep int() and float() cheap.
+# Ten digits are three hundred years in seconds: more is noise, and would make int() and float() costly.
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
 _WINDOW = re.compile(_WINDOW_TEXT)
@@ -64,8 +65,11 @@ class RequestRate:
 
 
 def parse_crawl_delay(value: str) -> float | None:
-    """Parse ``Crawl-delay``: seconds, fractions allowed, 0 to 9,999,999,999."""
-    return float(value) if _DELAY.fullmatch(value) is not None else None
+    """Parse ``Crawl-delay``: seconds, fractions allowed, 0 to a year of 365 days."""
+    if _DELAY.fullmatch(value) is None:
+        return None
+    delay_s = float(value)
+    return delay_s if delay_s <= _YEAR_S else None
 
 
 def parse_visit_time(value: str) -> TimeWindow | None:
@@ -75,7 +79,7 @@ def parse_visit_time(value: str) -> TimeWindow | None:
 
 
 def parse_request_rate(value: str) -> RequestRate | None:
-    """Parse ``Request-rate``: ``N/T[s|m|h|d] [window]``; neither N nor T may be 0 (Conner 2.0)."""
+    """Parse ``Request-rate``: ``N/T[s|m|h|d] [window]``; neither N nor T may be 0 (Conner 2.0), T/N at most a year."""
     matched = _RATE.fullmatch(value) if len(value) <= _MAX_VALUE else None
     if matched is None:
         return None
@@ -84,7 +88,8 @@ def parse_request_rate(value: str) -> RequestRate | None:
     window = _window(matched[4], matched[5]) if matched[4] else None
     if documents == 0 or period_s == 0 or (matched[4] and window is None):
         return None
-    return RequestRate(documents, period_s, window)
+    rate = RequestRate(documents, period_s, window)
+    return rate if rate.interval_s <= _YEAR_S else None
 
 
 Version = tuple[int, int, int]

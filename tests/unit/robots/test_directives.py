@@ -19,7 +19,7 @@ DAY = 86_400
         ("5.", 5.0),
         ("007", 7.0),
         ("86400", 86_400.0),
-        ("9999999999", 9_999_999_999.0),
+        ("31536000", 31_536_000.0),  # a year
     ],
 )
 def test_crawl_delay_is_seconds_with_fractions(value: str, seconds: float) -> None:
@@ -47,7 +47,18 @@ def test_crawl_delay_is_seconds_with_fractions(value: str, seconds: float) -> No
             "1 2",
             ".",
         ),
-        *("1.2.3", "\u0665", "²", "10000000000", "9" * 100_000, "0." + "1" * 21, "5\n", "5\x00"),
+        *(
+            "1.2.3",
+            "\u0665",
+            "²",
+            "31536001",
+            "9999999999",
+            "10000000000",
+            "9" * 100_000,
+            "0." + "1" * 21,
+            "5\n",
+            "5\x00",
+        ),
     ],
 )
 def test_crawl_delay_that_cannot_be_meant_is_none(value: str) -> None:
@@ -120,7 +131,7 @@ def test_request_rate_may_hold_within_a_window_only(value: str, window: TimeWind
             "1/5m0600-0845",
             "1/5 always",
         ),
-        *("10000000000/1", "1/10000000000", "1/5 0600-0845 x", "\u0665/\u0666"),
+        *("10000000000/1", "1/10000000000", "1/366d", "1/5 0600-0845 x", "\u0665/\u0666"),
     ],
 )
 def test_request_rate_that_cannot_be_meant_is_none(value: str) -> None:

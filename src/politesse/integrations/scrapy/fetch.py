@@ -18,12 +18,13 @@ from twisted.internet.error import DNSLookupError, TCPTimedOutError
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from yarl import URL
 
-from politesse.access.body import BodyError, BoundedBody, cut_at_line_end
+from politesse.access.body import BodyError, BoundedBody
 from politesse.access.fetch import MIN_BODY_BYTES
 from politesse.access.guard import AddressGuard, SystemResolver
 from politesse.access.hops import REDIRECTS, Hops
 from politesse.integrations.scrapy.engine import patiently
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
+from politesse.robots.lexer import cut_at_line_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
