@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BLOCKS = re.findall(r"```(python|text)\n(.*?)```", README, re.DOTALL)
 PYTHON = [code for language, code in BLOCKS if language == "python"]
+PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code]
 OUTPUT = next(text for language, text in BLOCKS if language == "text")
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 
@@ -60,9 +61,10 @@ async def run(code: str, port: int, names: dict[str, object]) -> str:
 
 
 @pytest.mark.realtime
-async def test_shortest_program_prints_what_readme_shows(port: int) -> None:
+@pytest.mark.parametrize("program", PROGRAMS, ids=["aiohttp", "httpx"])
+async def test_program_prints_what_readme_shows(port: int, program: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-c", PYTHON[0].replace(":8000", f":{port}"), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-W", "error", "-c", program.replace(":8000", f":{port}"), stdout=asyncio.subprocess.PIPE
     )
     printed = (await process.communicate())[0].decode().replace(f":{port}", ":8000")
     assert process.returncode == 0
@@ -74,7 +76,7 @@ async def test_shortest_program_prints_what_readme_shows(port: int) -> None:
 async def test_every_other_block_runs_as_written(port: int) -> None:
     async with Gatekeeper(UA) as gate:
         names: dict[str, object] = {"gate": gate}
-        outputs = [await run(code, port, names) for code in PYTHON[1:]]
+        outputs = [await run(code, port, names) for code in PYTHON if code not in PROGRAMS]
     verdict = names["verdict"]
     assert isinstance(verdict, Verdict)
     [turns] = [output for output in outputs if "/private disallow-rule" in output]
@@ -84,6 +86,7 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
     assert [output for output in outputs if output] == [
         "front no-rule\nmail invalid-url\n",  # the site is known from the block before
         f"disallowed: https://example.com/private ({denied})\n",
+        f"disallowed: http://localhost:8000/private ({denied})\n",
     ]
 
 
