@@ -1,0 +1,649 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from politesse import (
+    Bound,
+    ClosedError,
+    ConfigurationError,
+    Decided,
+    Disallowed,
+    Gatekeeper,
+    InvalidURL,
+    PacingOptions,
+    PolitesseError,
+    Reason,
+    TooFar,
+)
+from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+
+    from politesse import Event
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+ROBOTS = "User-agent: *\nDisallow: /private\n"
+DELAY_S = 5.0
+
+
+class Body(httpx.AsyncByteStream):
+    """A body that takes its time, and breaks off if told to."""
+
+    def __init__(self, clock: ManualClock, takes_s: float = 0.0, error: Exception | None = None) -> None:
+        self.clock = clock
+        self.takes_s = takes_s
+        self.error = error
+        self.closed = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"first "
+        if self.takes_s:
+            await self.clock.sleep(self.takes_s)
+        if self.error is not None:
+            raise self.error
+        yield b"last"
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """A transport that answers as the test says, and writes down what it was given and when."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.answer: Callable[[httpx.Request], httpx.Response] = lambda _: self.slow()
+        self.sent: list[httpx.Request] = []
+        self.started: list[float] = []
+        self.bodies: list[Body] = []
+        self.hang = False
+        self.life: list[str] = []
+
+    def slow(self, status: int = 200, takes_s: float = 0.0, headers: dict[str, str] | None = None) -> httpx.Response:
+        self.bodies.append(Body(self.clock, takes_s))
+        return httpx.Response(status, headers=headers, stream=self.bodies[-1])
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.sent.append(request)
+        self.started.append(self.clock.monotonic())
+        if self.hang:
+            await asyncio.Event().wait()
+        return self.answer(request)
+
+    async def __aenter__(self) -> Wire:
+        self.life.append("entered")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.life.append("left")
+
+    async def aclose(self) -> None:
+        self.life.append("closed")
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.url.raw_path.decode() for request in self.sent]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(autojump=True)
+
+
+@pytest.fixture
+def wire(clock: ManualClock) -> Wire:
+    return Wire(clock)
+
+
+@pytest.fixture
+def fetcher() -> ScriptedFetcher:
+    return ScriptedFetcher({SITE: ROBOTS})
+
+
+@pytest.fixture
+async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    pacing = PacingOptions(min_delay_s=DELAY_S, adaptive_factor=0.0)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
+        yield gate
+
+
+@pytest.fixture
+def polite(gate: Gatekeeper, wire: Wire) -> PoliteTransport:
+    return PoliteTransport(gate, wraps=wire)
+
+
+@pytest.fixture
+async def client(polite: PoliteTransport) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=polite, follow_redirects=True) as client:
+        yield client
+
+
+def turns(gate: Gatekeeper) -> int:
+    return gate.statistics().turns
+
+
+def gaps(wire: Wire) -> list[float]:
+    return [later - earlier for earlier, later in zip(wire.started, wire.started[1:], strict=False)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+# Pace
+
+
+async def test_pause_counts_from_the_end_of_the_body(client: httpx.AsyncClient, wire: Wire) -> None:
+    wire.answer = lambda _: wire.slow(takes_s=2.0)
+    responses = await asyncio.gather(*(client.get(f"{SITE}/{n}") for n in range(3)))
+    assert [response.text for response in responses] == ["first last"] * 3
+    assert gaps(wire) == [2.0 + DELAY_S] * 2
+
+
+async def test_hosts_do_not_wait_for_each_other(client: httpx.AsyncClient, wire: Wire) -> None:
+    await asyncio.gather(*(client.get(f"https://{host}.example/") for host in "abc"))
+    assert gaps(wire) == [0.0, 0.0]
+
+
+async def test_redirect_has_a_turn_of_its_own(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    moved = {"/a": f"{SITE}/b", "/b": "/c"}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        location = moved.get(request.url.path)
+        return wire.slow(302, 1.0, {"Location": location}) if location else wire.slow(200, 1.0)
+
+    wire.answer = answer
+    response = await client.get(f"{SITE}/a")
+    assert (response.text, len(response.history), wire.paths) == ("first last", 2, ["/a", "/b", "/c"])
+    assert gaps(wire) == [1.0 + DELAY_S] * 2
+    assert turns(gate) == 0
+
+
+class Twice(httpx.Auth):
+    """Answers a challenge, and does not look at its body."""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        response = yield request
+        if response.status_code == 401:
+            request.headers["Authorization"] = "open sesame"
+            yield request
+
+
+async def test_answer_to_a_challenge_has_a_turn_of_its_own(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper
+) -> None:
+    wire.answer = lambda request: wire.slow(200 if "Authorization" in request.headers else 401, 1.0)
+    assert (await client.get(f"{SITE}/a", auth=Twice())).status_code == 200
+    assert gaps(wire) == [1.0 + DELAY_S]
+    assert turns(gate) == 0
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_refusal_closes_its_host_when_its_headers_come(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, clock: ManualClock, status: int
+) -> None:
+    wire.answer = lambda _: wire.slow(status, headers={"Retry-After": "60"})
+    async with client.stream("GET", f"{SITE}/a"):
+        refused_wall = clock.wall()
+        # Not read, not closed, and yet everybody knows.
+        with pytest.raises(TooFar) as caught:
+            await gate.take_turn(f"{SITE}/b", max_wait_s=59.0)
+    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+    assert caught.value.not_yet.not_before >= refused_wall + 60
+
+
+# What is judged
+
+
+async def test_disallowed_request_is_not_sent(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    with pytest.raises(RequestDisallowed) as caught:
+        await client.post(f"{SITE}/private/page", content=b"secret")
+    assert caught.value.verdict.reason is Reason.DISALLOW_RULE
+    assert caught.value.request.url == f"{SITE}/private/page"
+    assert isinstance(caught.value, Disallowed)
+    assert isinstance(caught.value, httpx.RequestError)
+    assert (wire.sent, turns(gate)) == ([], 0)
+
+
+async def test_redirect_to_a_disallowed_page_is_not_followed(client: httpx.AsyncClient, wire: Wire) -> None:
+    wire.answer = lambda _: wire.slow(301, headers={"Location": "/private/page"})
+    with pytest.raises(Disallowed):
+        await client.get(f"{SITE}/a")
+    assert wire.paths == ["/a"]
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        (f"{SITE}/a/../b", "/b"),  # RFC 3986 5.2.4, by httpx
+        (f"{SITE}/a?b=/../c", "/a?b=/../c"),  # a query has no segments
+        (f"{SITE}/a?", "/a?"),
+        (f"{SITE}", "/"),
+        (f"{SITE}/a#private", "/a"),  # RFC 9112 3.2: a fragment is no part of the target
+        (f"{SITE}/a%2Fb", "/a%2Fb"),
+        (f"{SITE}/é", "/%C3%A9"),
+        (f"{SITE}:443/a", "/a"),
+        ("https://user:word@example.com/a", "/a"),
+    ],
+)
+async def test_what_is_judged_is_what_is_sent(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, url: str, target: str
+) -> None:
+    judged: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Decided):
+            judged.append(event.verdict.url)
+
+    gate.subscribe(note)
+    await client.get(url)
+    assert wire.paths == [target]
+    assert set(judged) == {f"{SITE}{target}"}
+
+
+async def test_host_is_judged_by_its_a_labels(
+    client: httpx.AsyncClient, fetcher: ScriptedFetcher, wire: Wire, gate: Gatekeeper
+) -> None:
+    await client.get("https://BÜCHER.example/a")
+    # RFC 3492: xn--bcher-kva is the A-label of that name
+    assert fetcher.count("https://xn--bcher-kva.example") == 1
+    assert wire.sent[0].headers["Host"] == "xn--bcher-kva.example"
+
+
+@pytest.mark.parametrize("target", [b"/private/page", "/private/page"])
+async def test_target_of_the_extension_is_what_is_judged(
+    client: httpx.AsyncClient, wire: Wire, target: bytes | str
+) -> None:
+    with pytest.raises(Disallowed):
+        await client.get(f"{SITE}/a", extensions={"target": target})
+    assert wire.sent == []
+
+
+@pytest.mark.parametrize("target", [b"*", b"https://other.example/a", b"/a#b", b"/\xe9", b""])
+async def test_target_that_no_rule_can_judge_is_not_sent(client: httpx.AsyncClient, wire: Wire, target: bytes) -> None:
+    with pytest.raises(RequestInvalidURL):
+        await client.get(f"{SITE}/a", extensions={"target": target})
+    assert wire.sent == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{SITE}/a/%2e%2e/private",
+        f"{SITE}/%2E/private",
+        f"{SITE}/a/.%2e?b",
+        "ftp://example.com/a",
+        "https://1/",
+        "https://a_very\\odd/",
+    ],
+)
+async def test_url_that_cannot_be_judged_is_an_error_of_both_libraries(
+    client: httpx.AsyncClient, wire: Wire, url: str
+) -> None:
+    with pytest.raises(RequestInvalidURL) as caught:
+        await client.get(url)
+    assert isinstance(caught.value, InvalidURL)
+    assert isinstance(caught.value, httpx.RequestError)
+    assert caught.value.request.url == url
+    assert wire.sent == []
+
+
+async def test_redirect_where_no_robots_txt_speaks_is_not_followed(client: httpx.AsyncClient, wire: Wire) -> None:
+    wire.answer = lambda _: wire.slow(301, headers={"Location": "ftp://example.com/a"})
+    with pytest.raises(RequestInvalidURL):
+        await client.get(f"{SITE}/a")
+    assert wire.paths == ["/a"]
+
+
+async def test_host_header_of_another_site_is_not_sent(
+    client: httpx.AsyncClient, wire: Wire, fetcher: ScriptedFetcher
+) -> None:
+    for host in ("other.example", "example.com:444", "example.com, example.com", ""):
+        with pytest.raises(RequestInvalidURL):
+            await client.get(f"{SITE}/a", headers={"Host": host})
+    assert wire.sent == []
+    for host in ("example.com", "Example.COM", "example.com:443"):  # RFC 3986 6.2.2.1 and 6.2.3: the same
+        await client.get(f"{SITE}/a", headers={"Host": host})
+    assert len(wire.sent) == 3
+
+
+async def test_user_agent_of_httpx_becomes_that_of_the_gate(client: httpx.AsyncClient, wire: Wire) -> None:
+    await client.get(f"{SITE}/a")
+    await client.send(httpx.Request("GET", f"{SITE}/b"))  # without any
+    await client.get(f"{SITE}/c", headers={"User-Agent": "ExampleBot/2.0"})
+    assert [request.headers["User-Agent"] for request in wire.sent] == [UA, UA, "ExampleBot/2.0"]
+
+
+async def test_view_of_another_agent_is_judged_and_named_as_such(
+    gate: Gatekeeper, wire: Wire, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.answers[SITE] = "User-agent: ExampleBot-Image\nDisallow: /images\n"
+    view = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
+    async with httpx.AsyncClient(transport=PoliteTransport(view, wraps=wire)) as client:
+        with pytest.raises(Disallowed):
+            await client.get(f"{SITE}/images/a")
+        await client.get(f"{SITE}/a")
+    assert wire.sent[0].headers["User-Agent"] == view.identity.user_agent
+
+
+async def test_robots_txt_is_not_asked_for_through_the_transport(
+    client: httpx.AsyncClient, wire: Wire, fetcher: ScriptedFetcher
+) -> None:
+    await client.get(f"{SITE}/a")
+    assert (fetcher.count(SITE), wire.paths) == (1, ["/a"])
+
+
+async def test_no_turn_within_the_longest_wait(gate: Gatekeeper, wire: Wire, clock: ManualClock) -> None:
+    async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire, max_wait_s=DELAY_S - 1)) as client:
+        await gate.check(f"{SITE}/a")
+        clock.advance(DELAY_S)
+        await client.get(f"{SITE}/a")
+        with pytest.raises(RequestTooFar) as caught:
+            await client.get(f"{SITE}/b")
+        ended_wall = clock.wall()
+    assert wire.paths == ["/a"]
+    assert isinstance(caught.value, TooFar)
+    assert isinstance(caught.value, httpx.RequestError)
+    assert not isinstance(caught.value, httpx.TimeoutException)
+    assert (caught.value.not_yet.bound_by, caught.value.not_yet.not_before) == (Bound.FLOOR, ended_wall + DELAY_S)
+    assert caught.value.request.url == f"{SITE}/b"
+    assert "no turn at example.com within 4 s" in str(caught.value)
+
+
+# When a turn ends
+
+
+async def by_reading(response: httpx.Response) -> None:
+    await response.aread()
+
+
+async def by_iterating(response: httpx.Response) -> None:
+    async for _ in response.aiter_raw():
+        pass
+
+
+async def by_iterating_the_stream(response: httpx.Response) -> None:
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    assert [part async for part in response.stream] == [b"first ", b"last"]
+
+
+async def by_breaking_off(response: httpx.Response) -> None:
+    async for _ in response.aiter_raw():
+        break
+    await response.aclose()
+
+
+async def by_closing(response: httpx.Response) -> None:
+    await response.aclose()
+
+
+async def by_closing_twice(response: httpx.Response) -> None:
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    await response.stream.aclose()
+    await response.aclose()
+
+
+@pytest.mark.parametrize(
+    "end", [by_reading, by_iterating, by_iterating_the_stream, by_breaking_off, by_closing, by_closing_twice]
+)
+async def test_turn_ends_with_the_response(
+    client: httpx.AsyncClient,
+    wire: Wire,
+    gate: Gatekeeper,
+    polite: PoliteTransport,
+    end: Callable[[httpx.Response], Coroutine[None, None, None]],
+) -> None:
+    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
+    assert turns(gate) == 1
+    assert "1 turns" in repr(polite)
+    await end(response)
+    assert turns(gate) == 0
+    assert "0 turns" in repr(polite)
+    await response.aclose()
+    assert wire.bodies[0].closed == 1
+
+
+async def test_turn_ends_with_a_response_that_was_read_before_it_came(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper
+) -> None:
+    wire.answer = lambda _: httpx.Response(200, text="read")  # as httpx.MockTransport and caches answer
+    async with client.stream("GET", f"{SITE}/a") as response:
+        assert turns(gate) == 0
+        assert await response.aread() == b"read"
+
+
+async def test_mock_transport_of_httpx_can_be_wrapped(gate: Gatekeeper) -> None:
+    mock = httpx.MockTransport(lambda request: httpx.Response(200, text=request.url.path))
+    async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=mock)) as client:
+        assert (await client.get(f"{SITE}/a")).text == "/a"
+    assert turns(gate) == 0
+
+
+class SyncBody(httpx.SyncByteStream):
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"body"
+
+
+async def test_turn_ends_with_a_response_that_cannot_be_read(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper
+) -> None:
+    wire.answer = lambda _: httpx.Response(200, stream=SyncBody())
+    with pytest.raises(AssertionError):  # of httpx
+        await client.get(f"{SITE}/a")
+    assert turns(gate) == 0
+
+
+async def test_turn_ends_where_the_body_breaks_off(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    body = Body(wire.clock, error=httpx.ReadError("broken"))
+    wire.answer = lambda _: httpx.Response(200, stream=body)
+    with pytest.raises(httpx.ReadError):
+        await client.get(f"{SITE}/a")
+    assert (turns(gate), body.closed) == (0, 1)
+
+
+class Unclosable(Body):
+    async def aclose(self) -> None:
+        raise httpx.CloseError("stuck")
+
+
+async def test_turn_ends_where_closing_fails(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    wire.answer = lambda _: httpx.Response(200, stream=Unclosable(wire.clock))
+    with pytest.raises(httpx.CloseError):
+        await client.get(f"{SITE}/a")
+    assert turns(gate) == 0
+
+
+async def test_turn_ends_where_nothing_comes(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    wire.answer = refuse
+    with pytest.raises(httpx.ConnectError):
+        await client.get(f"{SITE}/a")
+    assert turns(gate) == 0
+
+
+async def test_cancelled_while_it_waits_for_its_turn(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
+    waiting = asyncio.create_task(client.get(f"{SITE}/b"))
+    await until(lambda: gate.statistics().waiting == 1)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.cancelled()
+    assert (turns(gate), gate.statistics().waiting, wire.paths) == (1, 0, ["/a"])
+    await response.aclose()
+
+
+async def test_cancelled_while_robots_txt_is_asked_for(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    asking = asyncio.create_task(client.get(f"{SITE}/a"))
+    await until(lambda: fetcher.count(SITE) == 1)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert asking.cancelled()
+    assert (turns(gate), wire.sent) == (0, [])
+    fetcher.gate.set()
+
+
+async def test_cancelled_while_it_is_sent(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
+    wire.hang = True
+    sending = asyncio.create_task(client.get(f"{SITE}/a"))
+    await until(lambda: wire.paths == ["/a"])
+    assert turns(gate) == 1
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert sending.cancelled()
+    assert turns(gate) == 0
+
+
+async def test_cancelled_while_the_body_comes(
+    wire: Wire, fetcher: ScriptedFetcher, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    body = Body(ManualClock(), takes_s=1.0)  # a clock that nobody moves
+    wire.answer = lambda _: httpx.Response(200, stream=body)
+    reading = asyncio.create_task(client.get(f"{SITE}/a"))
+    await until(lambda: wire.paths == ["/a"])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert reading.cancelled()
+    assert (turns(gate), body.closed) == (0, 1)
+
+
+@pytest.mark.parametrize("thread", [False, True])
+async def test_dropped_response_is_closed_by_the_collector(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, *, thread: bool
+) -> None:
+    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
+    assert turns(gate) == 1
+    with pytest.warns(ResourceWarning, match=f"{SITE}/a was dropped"):
+        del response
+        if thread:
+            await asyncio.to_thread(gc.collect)
+        else:
+            gc.collect()
+        await until(lambda: turns(gate) == 0)
+    assert wire.bodies[0].closed == 1
+    await client.get(f"{SITE}/b")
+    assert gaps(wire) == [DELAY_S]
+
+
+# Opening and closing
+
+
+async def test_client_enters_and_leaves_the_wrapped_transport_and_not_the_gate(
+    gate: Gatekeeper, wire: Wire, fetcher: ScriptedFetcher
+) -> None:
+    async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)):
+        assert wire.life == ["entered"]
+    assert wire.life == ["entered", "left"]
+    await httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)).aclose()
+    assert wire.life == ["entered", "left", "closed"]
+    assert not fetcher.closed
+    assert await gate.check(f"{SITE}/a")
+
+
+async def leave(transport: PoliteTransport) -> None:
+    await transport.__aexit__()
+
+
+@pytest.mark.parametrize("close", [PoliteTransport.aclose, leave])
+async def test_closing_ends_the_turns_of_open_responses(
+    polite: PoliteTransport,
+    gate: Gatekeeper,
+    wire: Wire,
+    close: Callable[[PoliteTransport], Coroutine[None, None, None]],
+) -> None:
+    client = httpx.AsyncClient(transport=polite)
+    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
+    await close(polite)
+    assert turns(gate) == 0
+    del response
+    gc.collect()  # without a warning: the connection is gone
+
+
+@pytest.mark.parametrize("close", [PoliteTransport.aclose, leave])
+async def test_closing_fails_who_waits(
+    polite: PoliteTransport,
+    gate: Gatekeeper,
+    wire: Wire,
+    close: Callable[[PoliteTransport], Coroutine[None, None, None]],
+) -> None:
+    client = httpx.AsyncClient(transport=polite)
+    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
+    waiting = asyncio.create_task(client.get(f"{SITE}/b"))
+    await until(lambda: gate.statistics().waiting == 1)
+    await close(polite)
+    with pytest.raises(ClosedError):
+        await waiting
+    await response.aclose()
+    assert (turns(gate), gate.statistics().waiting, wire.paths) == (0, 0, ["/a"])
+
+
+async def test_closing_the_gate_fails_who_waits(fetcher: ScriptedFetcher, clock: ManualClock, wire: Wire) -> None:
+    async with (
+        Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate,
+        httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)) as client,
+        client.stream("GET", f"{SITE}/a"),
+    ):
+        waiting = asyncio.create_task(client.get(f"{SITE}/b"))
+        await until(lambda: gate.statistics().waiting == 1)
+        await gate.aclose()
+        with pytest.raises(ClosedError):
+            await waiting
+    assert wire.paths == ["/a"]
+
+
+async def test_wrong_arguments_are_found_when_they_are_given(gate: Gatekeeper) -> None:
+    with pytest.raises(ConfigurationError, match="give a Gatekeeper"):
+        PoliteTransport(UA)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="asynchronous transport"), httpx.HTTPTransport() as synchronous:
+        PoliteTransport(gate, wraps=synchronous)  # type: ignore[arg-type]
+
+
+async def test_client_that_is_not_asynchronous_takes_it_neither_by_type_nor_in_fact(
+    polite: PoliteTransport, wire: Wire
+) -> None:
+    client = httpx.Client(transport=polite)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="PoliteTransport"):
+        client.get(f"{SITE}/a")
+    assert not isinstance(polite, httpx.BaseTransport)
+    assert wire.sent == []
+
+
+def test_everything_raised_is_of_both_trees() -> None:
+    for error in (RequestDisallowed, RequestInvalidURL, RequestTooFar):
+        assert issubclass(error, PolitesseError)
+        assert issubclass(error, httpx.RequestError)
+
+
+# Without httpx
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
+
+
+def test_without_httpx_the_import_says_what_to_install() -> None:
+    done = run("import sys; sys.modules['httpx'] = None; import politesse.integrations.httpx")
+    assert done.returncode == 1
+    assert "pip install 'politesse[httpx]'" in done.stderr.splitlines()[-1]
+
+
+def test_package_does_not_import_httpx() -> None:
+    assert run("import politesse, sys; print('httpx' in sys.modules)").stdout == "False\n"
