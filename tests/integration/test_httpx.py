@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from aiohttp import web
+
+from politesse import Bound, Disallowed, Gatekeeper, PacingOptions
+from politesse.integrations.httpx import PoliteTransport, RequestTooFar
+from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+ROBOTS = "User-agent: *\nDisallow: /private\n"
+
+
+@dataclass
+class Seen:
+    """A request as the server saw it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    started: float
+    ended: float = 0.0
+    status: int = 0
+
+
+@dataclass
+class Site:
+    """A server on loopback that writes down what it is asked."""
+
+    redirects: dict[str, str] = field(default_factory=dict)
+    base: str = ""
+    work_s: float = 0.0
+    seen: list[Seen] = field(default_factory=list)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    at_work: int = 0
+    most_at_work: int = 0
+
+    @property
+    def pages(self) -> list[str]:
+        return [seen.path for seen in self.seen if seen.path != "/robots.txt"]
+
+    @property
+    def robots_requests(self) -> list[Seen]:
+        return [seen for seen in self.seen if seen.path == "/robots.txt"]
+
+    def trace(self) -> list[Exchange]:
+        return [Exchange(f"{self.base}{one.path}", one.started, one.ended, one.status) for one in self.seen]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        seen = Seen(request.method, request.path_qs, dict(request.headers), time.monotonic())
+        self.seen.append(seen)
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        try:
+            response = await self.respond(request)
+            seen.status = response.status
+            if not response.prepared:
+                await response.prepare(request)
+                await response.write_eof()
+            return response
+        finally:
+            seen.ended = time.monotonic()
+            self.at_work -= 1
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if path == "/robots.txt":
+            return web.Response(text=ROBOTS)
+        await asyncio.sleep(self.work_s)
+        if path in self.redirects:
+            response = web.Response(status=302, headers={"Location": self.redirects[path]}, text="moved")
+            response.set_cookie("from", "redirect")
+            return response
+        if path in {"/204", "/404", "/429", "/503"}:
+            return web.Response(status=int(path[1:]), headers={"Retry-After": "3600"})
+        if path == "/digest" and "Authorization" not in request.headers:
+            challenge = 'Digest realm="here", qop="auth", algorithm=MD5, nonce="one"'
+            return web.Response(status=401, headers={"WWW-Authenticate": challenge}, text="who is it?")
+        if path in {"/drop", "/silent", "/slow", "/broken"}:
+            return await self.misbehave(request)
+        page = web.Response(text=f"page {path}")
+        page.set_cookie("seen", "yes")
+        return page
+
+    async def misbehave(self, request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        if request.path == "/drop":
+            request.transport.close()
+        if request.path == "/silent":
+            await self.go_on.wait()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if request.path in {"/slow", "/broken"}:
+            await response.write(b"first ")
+        if request.path == "/broken":
+            request.transport.close()
+        if request.path == "/slow":
+            await self.go_on.wait()
+            await response.write(b"last")
+        await response.write_eof()
+        return response
+
+
+async def serving(site: Site, name: str = "127.0.0.1") -> AsyncIterator[Site]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", site.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    site.base = f"http://{name}:{runner.addresses[0][1]}"
+    try:
+        yield site
+    finally:
+        site.go_on.set()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Site]:
+    """A server that is another host by its name."""
+    async for running in serving(Site(), "localhost"):
+        yield running
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
+        yield gate
+
+
+@pytest.fixture
+async def client(gate: Gatekeeper) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client:
+        yield client
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def turns(gate: Gatekeeper) -> int:
+    return gate.statistics().turns
+
+
+async def test_disallowed_page_is_not_sent(site: Site, client: httpx.AsyncClient) -> None:
+    with pytest.raises(Disallowed):
+        await client.get(f"{site.base}/private/page")
+    assert [seen.path for seen in site.seen] == ["/robots.txt"]
+
+
+async def test_redirect_to_a_disallowed_page_is_not_followed(
+    site: Site, other: Site, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    site.redirects = {"/a": "/private/a", "/b": f"{other.base}/private/b"}
+    for path in site.redirects:
+        with pytest.raises(httpx.RequestError) as caught:
+            await client.get(f"{site.base}{path}")
+        assert isinstance(caught.value, Disallowed)
+    assert (site.pages, other.pages) == (["/a", "/b"], [])
+    assert turns(gate) == 0
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("path", ["/page", "/204", "/404"])
+async def test_every_method_and_answer_ends_its_turn(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, method: str, path: str
+) -> None:
+    await client.request(method, f"{site.base}{path}")
+    assert turns(gate) == 0
+    assert [seen.method for seen in site.seen] == ["GET", method]
+
+
+@pytest.mark.parametrize("path", ["/429", "/503"])
+async def test_host_that_asks_to_be_left_alone_is(site: Site, gate: Gatekeeper, path: str) -> None:
+    site.redirects["/moved"] = path
+    transport = PoliteTransport(gate, max_wait_s=60)
+    async with httpx.AsyncClient(transport=transport, follow_redirects=True) as client:
+        assert (await client.get(f"{site.base}/moved")).status_code == int(path[1:])
+        with pytest.raises(RequestTooFar) as caught:
+            await client.get(f"{site.base}/page")
+    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+    assert site.pages == ["/moved", path]
+
+
+async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other: Site, gate: Gatekeeper) -> None:
+    site.redirects["/moved"] = f"{other.base}/page"
+    async with httpx.AsyncClient(
+        transport=PoliteTransport(gate),
+        follow_redirects=True,
+        auth=("user", "word"),
+        cookies={"session": "secret"},
+        headers={"X-Key": "secret"},
+    ) as client:
+        await client.get(f"{site.base}/moved")
+        await gate.forget(site.base)
+        await client.get(f"{site.base}/page")
+    [first, second] = site.robots_requests
+    [elsewhere] = other.robots_requests
+    for seen in (first, second, elsewhere):
+        assert {"Authorization", "Cookie", "X-Key"}.isdisjoint(seen.headers)
+        assert seen.headers["User-Agent"] == UA
+    page = site.seen[-1]  # and yet pages do
+    assert "session=secret" in page.headers["Cookie"]
+    assert page.headers["Authorization"].startswith("Basic ")
+    assert page.headers["User-Agent"] == UA
+
+
+async def test_challenge_and_its_answer_have_a_turn_each(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    response = await client.get(f"{site.base}/digest", auth=httpx.DigestAuth("user", "word"))
+    assert (response.status_code, site.pages, turns(gate)) == (200, ["/digest", "/digest"], 0)
+
+
+# When a turn ends
+
+
+async def test_streamed_response_holds_its_host(site: Site, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
+    async with client.stream("GET", f"{site.base}/slow") as response:
+        assert turns(gate) == 1
+        waiting = asyncio.create_task(client.get(f"{site.base}/page"))
+        await until(lambda: gate.statistics().waiting == 1)
+        assert site.pages == ["/slow"]
+        site.go_on.set()
+        assert await response.aread() == b"first last"
+    assert (await waiting).text == "page /page"
+    assert site.pages == ["/slow", "/page"]
+
+
+async def test_streamed_response_that_is_left_early_ends_its_turn(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    async with client.stream("GET", f"{site.base}/slow") as response:
+        async for part in response.aiter_bytes():
+            assert part == b"first "
+            break
+    assert turns(gate) == 0
+    await client.get(f"{site.base}/page")
+
+
+async def test_redirect_that_is_not_followed_ends_its_turn(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    site.redirects["/moved"] = "/page"
+    response = await client.get(f"{site.base}/moved", follow_redirects=False)
+    assert (response.status_code, turns(gate), site.pages) == (302, 0, ["/moved"])
+    assert response.next_request is not None
+    assert (await client.send(response.next_request)).text == "page /page"
+
+
+@pytest.mark.parametrize(("path", "error"), [("/drop", httpx.RemoteProtocolError), ("/broken", httpx.TransportError)])
+async def test_error_ends_the_turn(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await client.get(f"{site.base}{path}")
+    assert turns(gate) == 0
+
+
+async def test_raising_hook_ends_the_turn(site: Site, gate: Gatekeeper) -> None:
+    async def refuse(response: httpx.Response) -> None:
+        response.raise_for_status()
+
+    hooks = {"response": [refuse]}
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), event_hooks=hooks) as client:
+        with pytest.raises(httpx.HTTPStatusError):
+            await client.get(f"{site.base}/404")
+    assert turns(gate) == 0
+
+
+@pytest.mark.parametrize("path", ["/silent", "/slow"])
+async def test_cancellation_gives_the_turn_back(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str
+) -> None:
+    asking = asyncio.create_task(client.get(f"{site.base}{path}"))
+    await until(lambda: site.pages == [path])
+    waiting = asyncio.create_task(client.get(f"{site.base}/never"))
+    await until(lambda: gate.statistics().waiting == 1)
+    waiting.cancel()
+    asking.cancel()
+    await asyncio.gather(waiting, asking, return_exceptions=True)
+    assert waiting.cancelled()
+    assert asking.cancelled()
+    assert (turns(gate), gate.statistics().waiting) == (0, 0)
+    await client.get(f"{site.base}/page")
+    assert site.pages == [path, "/page"]
+
+
+async def test_crossed_redirects_do_not_wait_for_each_other(
+    site: Site, other: Site, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    site.redirects["/cross"] = f"{other.base}/page"
+    other.redirects["/cross"] = f"{site.base}/page"
+    site.work_s = other.work_s = 0.01
+    async with asyncio.timeout(10):
+        responses = await asyncio.gather(*(client.get(f"{base}/cross") for base in (site.base, other.base) * 4))
+    assert [response.text for response in responses] == ["page /page"] * 8
+    assert turns(gate) == 0
+
+
+# Pace
+
+
+@pytest.mark.realtime
+async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
+    delay_s, site.work_s = 0.05, 0.01
+    site.redirects["/moved"] = "/after"
+    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
+    async with (
+        Gatekeeper(UA, pacing=pacing) as gate,
+        httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client,
+    ):
+        await asyncio.gather(*(client.get(f"{site.base}{path}") for path in ("/1", "/moved", "/2", "/204", "/404")))
+    assert len(site.pages) == 6
+    assert_polite(site.trace(), {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
+
+
+async def test_twenty_tasks_on_one_host_never_overlap(site: Site, client: httpx.AsyncClient) -> None:
+    site.work_s = 0.01
+    await asyncio.gather(*(client.get(f"{site.base}/{n}") for n in range(20)))
+    assert sorted(site.pages) == sorted(f"/{n}" for n in range(20))
+    assert (len(site.robots_requests), site.most_at_work) == (1, 1)
+
+
+@pytest.mark.realtime
+async def test_waiting_for_a_turn_costs_nothing_of_the_timeouts(site: Site) -> None:
+    clock, timeout_s = ManualClock(), 1.0
+    pacing = PacingOptions(min_delay_s=60.0)
+    gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing)
+    async with gate, httpx.AsyncClient(transport=PoliteTransport(gate), timeout=timeout_s) as client:
+        waiting = asyncio.create_task(client.get(f"{site.base}/page"))
+        await until(lambda: gate.statistics().waiting == 1)
+        await asyncio.sleep(1.5 * timeout_s)
+        assert (waiting.done(), site.pages) == (False, [])
+        clock.advance(60.0)
+        response = await waiting
+        assert response.elapsed.total_seconds() >= 1.5 * timeout_s
+    assert site.pages == ["/page"]
+
+
+@pytest.mark.realtime
+async def test_timeouts_of_httpx_hold_once_it_is_sent(site: Site, gate: Gatekeeper) -> None:
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), timeout=0.2) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get(f"{site.base}/silent")
+    assert (site.pages, turns(gate)) == (["/silent"], 0)
+
+
+# Proxies
+
+
+async def test_proxy_of_the_wrapped_transport_is_used_for_what_is_permitted(
+    site: Site, other: Site, gate: Gatekeeper
+) -> None:
+    transport = PoliteTransport(gate, wraps=httpx.AsyncHTTPTransport(proxy=other.base))
+    async with httpx.AsyncClient(transport=transport) as client:
+        await client.get(f"{site.base}/page")
+        with pytest.raises(Disallowed):
+            await client.get(f"{site.base}/private")
+    assert site.pages == []
+    # A proxy is sent the absolute form (RFC 9112 3.2.2).
+    assert [seen.path for seen in other.seen] == ["/page"]
+    assert other.seen[0].headers["Host"] == site.base.removeprefix("http://")
+
+
+async def test_proxies_of_the_environment_are_not_used(
+    site: Site, gate: Gatekeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with httpx.AsyncClient(transport=PoliteTransport(gate)) as client:
+        await client.get(f"{site.base}/page")
+    assert site.pages == ["/page"]
+
+
+async def test_proxy_of_the_client_leads_past_the_transport(site: Site, other: Site, gate: Gatekeeper) -> None:
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), proxy=other.base) as client:
+        await client.get(f"{site.base}/private")
+    assert len(other.seen) == 1  # which is why nobody should
+    assert gate.statistics().decisions == 0
+
+
+async def test_mounted_it_judges_what_is_mounted_there(site: Site, other: Site, gate: Gatekeeper) -> None:
+    mounts = {"http://127.0.0.1": PoliteTransport(gate)}
+    async with httpx.AsyncClient(mounts=mounts) as client:
+        with pytest.raises(Disallowed):
+            await client.get(f"{site.base}/private")
+        await client.get(f"{other.base}/private")
+    assert (site.pages, other.pages) == ([], ["/private"])
