@@ -4,7 +4,7 @@ import asyncio
 import gc
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import httpx
 import pytest
@@ -80,7 +80,7 @@ class Wire(httpx.AsyncBaseTransport):
             await asyncio.Event().wait()
         return self.answer(request)
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> Self:
         self.life.append("entered")
         return self
 
@@ -525,19 +525,21 @@ async def test_cancelled_while_the_body_comes(
     assert (turns(gate), body.closed) == (0, 1)
 
 
+async def send_and_drop(client: httpx.AsyncClient, url: str, *, thread: bool) -> None:
+    await client.send(client.build_request("GET", url), stream=True)
+    if thread:
+        await asyncio.to_thread(gc.collect)
+    else:
+        gc.collect()
+
+
 @pytest.mark.parametrize("thread", [False, True])
 async def test_dropped_response_is_closed_by_the_collector(
     client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, *, thread: bool
 ) -> None:
-    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
-    assert turns(gate) == 1
     with pytest.warns(ResourceWarning, match=f"{SITE}/a was dropped"):
-        del response
-        if thread:
-            await asyncio.to_thread(gc.collect)
-        else:
-            gc.collect()
-        await until(lambda: turns(gate) == 0)
+        await send_and_drop(client, f"{SITE}/a", thread=thread)
+    await until(lambda: turns(gate) == 0)
     assert wire.bodies[0].closed == 1
     await client.get(f"{SITE}/b")
     assert gaps(wire) == [DELAY_S]
@@ -621,7 +623,7 @@ async def test_client_that_is_not_asynchronous_takes_it_neither_by_type_nor_in_f
 ) -> None:
     client = httpx.Client(transport=polite)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="PoliteTransport"):
-        client.get(f"{SITE}/a")
+        client.get(f"{SITE}/a")  # noqa: ASYNC212 - it must not work
     assert not isinstance(polite, httpx.BaseTransport)
     assert wire.sent == []
 
