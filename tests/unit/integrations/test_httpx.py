@@ -537,12 +537,28 @@ async def send_and_drop(client: httpx.AsyncClient, url: str, *, thread: bool) ->
 async def test_dropped_response_is_closed_by_the_collector(
     client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, *, thread: bool
 ) -> None:
+    asyncio.get_running_loop().set_debug(thread)  # then it refuses what another thread may not call
     with pytest.warns(ResourceWarning, match=f"{SITE}/a was dropped"):
         await send_and_drop(client, f"{SITE}/a", thread=thread)
     await until(lambda: turns(gate) == 0)
     assert wire.bodies[0].closed == 1
     await client.get(f"{SITE}/b")
     assert gaps(wire) == [DELAY_S]
+
+
+def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(clock: ManualClock, wire: Wire) -> None:
+    async def leave_open() -> httpx.Response:
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+            client = httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire))
+            return await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
+
+    def drop() -> None:
+        asyncio.run(leave_open())
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        drop()
+    assert wire.bodies[0].closed == 0
 
 
 # Opening and closing
@@ -628,10 +644,19 @@ async def test_client_that_is_not_asynchronous_takes_it_neither_by_type_nor_in_f
     assert wire.sent == []
 
 
-def test_everything_raised_is_of_both_trees() -> None:
-    for error in (RequestDisallowed, RequestInvalidURL, RequestTooFar):
-        assert issubclass(error, PolitesseError)
-        assert issubclass(error, httpx.RequestError)
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [(f"{SITE}/private", RequestDisallowed), ("ftp://example.com/a", RequestInvalidURL), (f"{SITE}/a", RequestTooFar)],
+)
+async def test_error_tells_the_request_without_a_client_too(
+    gate: Gatekeeper, wire: Wire, url: str, error: type[httpx.RequestError]
+) -> None:
+    request = httpx.Request("GET", url)
+    with pytest.raises(error) as caught:
+        await PoliteTransport(gate, wraps=wire, max_wait_s=0.0).handle_async_request(request)
+    assert caught.value.request is request
+    assert isinstance(caught.value, PolitesseError)
+    assert isinstance(caught.value, httpx.RequestError)
 
 
 # Without httpx
