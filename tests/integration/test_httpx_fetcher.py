@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,23 +10,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from politesse import Gatekeeper, Origin, Reason
 from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, Validators
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 ROBOTS = "User-agent: *\nDisallow: /private\n"
 
 
-def over_httpx() -> Fetcher:
-    """Return one of README's class: everything of that block before the first use of it."""
+def over_httpx(timeout_s: float = 30) -> Fetcher:
+    """Return one of README's class, with another timeout: everything of that block before the first use of it."""
     [block] = [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class OverHttpx" in code]
     names: dict[str, Callable[[str], Fetcher]] = {}
-    exec(block.partition("\nUA = ")[0], names)  # noqa: S102 - our own README
+    code = block.partition("\nUA = ")[0].replace("timeout(30)", f"timeout({timeout_s})")
+    exec(code, names)  # noqa: S102 - our own README
     return names["OverHttpx"](UA)
 
 
@@ -34,12 +37,13 @@ class Site:
     """A server on loopback that writes down who asks for robots.txt, and answers as the test says."""
 
     base: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     status: int = 200
     body: bytes = ROBOTS.encode()
     endless: bool = False
     breaks_off: bool = False
+    go_on: asyncio.Event | None = None
     written: int = 0
     seen: list[web.BaseRequest] = field(default_factory=list)
 
@@ -48,6 +52,8 @@ class Site:
         if request.path in self.redirects:
             location = self.redirects[request.path]
             return web.Response(status=301, headers={"Location": location, "Set-Cookie": "a=b; Path=/"})
+        if self.go_on is not None:
+            await self.go_on.wait()
         if self.endless or self.breaks_off:
             return await self.misbehave(request)
         return web.Response(status=self.status, body=self.body, headers=self.headers)
@@ -121,6 +127,11 @@ async def test_file_comes_as_it_is(site: Site, fetcher: Fetcher) -> None:
     assert (response.headers["etag"], response.headers["cache-control"]) == ('"one"', "max-age=60")
     assert (response.truncated, response.conditional) == (False, False)
     assert site.seen[0].headers["User-Agent"] == UA
+
+
+async def test_first_of_each_header_counts(site: Site, fetcher: Fetcher) -> None:
+    site.headers = CIMultiDict([("ETag", '"one"'), ("ETag", '"two"')])
+    assert (await response_of(fetcher, site.ask())).headers["etag"] == '"one"'
 
 
 @pytest.mark.parametrize("status", [401, 404, 410, 429, 500, 503])
@@ -208,6 +219,16 @@ async def test_encoded_body_is_a_fault(site: Site, fetcher: Fetcher) -> None:
 async def test_body_that_breaks_off_is_a_fault(site: Site, fetcher: Fetcher) -> None:
     site.breaks_off = True
     assert (await fault_of(fetcher, site.ask())).kind is FaultKind.CONNECT
+
+
+@pytest.mark.realtime
+async def test_silence_is_a_fault(site: Site) -> None:
+    site.go_on = asyncio.Event()
+    fetcher = over_httpx(timeout_s=0.2)
+    fault = await fault_of(fetcher, site.ask())
+    assert (fault.kind, fault.final_url) == (FaultKind.TIMEOUT, f"{site.base}/robots.txt")
+    site.go_on.set()
+    await fetcher.aclose()
 
 
 async def test_refused_connection_is_a_fault(fetcher: Fetcher, unused_tcp_port: int) -> None:
