@@ -287,7 +287,7 @@ def _sent(request: httpx.Request) -> str:
     scheme, netloc = request.url.scheme, request.url.netloc.decode("ascii")
     target: bytes | str = request.extensions.get("target", request.url.raw_path)
     path_and_query = target if isinstance(target, str) else target.decode("latin-1")
-    url = f"{scheme}://{netloc}{path_and_query}"
+    url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
     if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
         raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
     if _DOT_SEGMENT.search(path_and_query.partition("?")[0]) is not None:  # escaped: httpx resolves all others

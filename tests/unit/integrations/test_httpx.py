@@ -300,6 +300,14 @@ async def test_url_that_cannot_be_judged_is_an_error_of_both_libraries(
     assert wire.sent == []
 
 
+@pytest.mark.parametrize("url", ["example.com/a", "/a", "mailto:us"])
+async def test_url_without_a_host_is_told_as_httpx_has_it(client: httpx.AsyncClient, wire: Wire, url: str) -> None:
+    with pytest.raises(RequestInvalidURL, match="is not an absolute URL") as caught:
+        await client.get(url)
+    assert caught.value.url == str(caught.value.request.url)
+    assert wire.sent == []
+
+
 async def test_redirect_where_no_robots_txt_speaks_is_not_followed(client: httpx.AsyncClient, wire: Wire) -> None:
     wire.answer = lambda _: wire.slow(301, headers={"Location": "ftp://example.com/a"})
     with pytest.raises(RequestInvalidURL):
