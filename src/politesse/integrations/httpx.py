@@ -13,13 +13,13 @@ next: so a redirect from an allowed page to a disallowed one is not followed, an
 from __future__ import annotations
 
 import asyncio
-import re
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.origin import Origin
+from politesse.robots.pattern import has_dot_segments
 from politesse.view import AgentView
 
 try:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from politesse.turns import Turn
     from politesse.verdict import Verdict
 
-_DOT_SEGMENT: Final = re.compile(r"/(?:\.|%2[Ee]){1,2}(?:/|$)")
 _DEFAULT_USER_AGENTS: Final = frozenset({"", f"python-httpx/{httpx.__version__}"})
 
 
@@ -75,13 +74,15 @@ class RequestTooFar(TooFar, httpx.RequestError):
     repeats what timed out would meet it again.
 
     Attributes:
-        not_yet: when the turn may come, and what binds that.
-        request: what was not sent.
+        request: what was not sent; not pickled with it.
     """
 
     def __init__(self, far: TooFar, *, request: httpx.Request | None = None) -> None:
+        TooFar.__init__(self, far.host, far.not_yet, far.max_wait_s)
         httpx.RequestError.__init__(self, str(far), request=request)
-        self.not_yet = far.not_yet
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (TooFar(self.host, self.not_yet, self.max_wait_s),)
 
 
 class PoliteTransport(httpx.AsyncBaseTransport):
@@ -290,7 +291,7 @@ def _sent(request: httpx.Request) -> str:
     url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
     if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
         raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
-    if _DOT_SEGMENT.search(path_and_query.partition("?")[0]) is not None:  # escaped: httpx resolves all others
+    if has_dot_segments(path_and_query.partition("?")[0]):  # escaped: httpx resolves all others
         raise InvalidURL(url, "would be sent with dot segments; resolve them first")
     host = request.headers.get("Host", netloc)
     if host != netloc and Origin.of(f"{scheme}://{host}") != Origin.of(url):

@@ -188,10 +188,15 @@ def _components(target: str) -> tuple[str, str, str]:
     return target.partition("#")[0].partition("?")
 
 
+def has_dot_segments(path: str) -> bool:
+    """Whether a path (without query) holds segments that clients resolve before they send, be their dots escaped."""
+    return _DOT_SEGMENT.search(path) is not None
+
+
 def _as_sent(target: str) -> str:
     """Resolve dot segments whose dots may be escaped: clients decode those before they send."""
     path, question, query = target.partition("?")
-    if _DOT_SEGMENT.search(path) is not None:
+    if has_dot_segments(path):
         path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
         path = without_dot_segments(path)
     return path + question + query

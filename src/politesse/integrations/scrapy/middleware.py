@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
@@ -14,6 +14,7 @@ from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations.scrapy.engine import patiently
 from politesse.integrations.scrapy.fetch import ASKED_FOR
 from politesse.integrations.scrapy.gate import Agents, make_gate
+from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason, printable
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WITHOUT_ROBOTS_TXT: Final = ("data:", "file:")  # as in Scrapy's own
-_DOT_SEGMENT: Final = re.compile(r"^[^?#]*/(?:\.|%2[Ee]){1,2}(?:[/?#]|$)")
 
 
 class RobotsTxtMiddleware:
@@ -91,7 +91,7 @@ class RobotsTxtMiddleware:
         return self._refuse(request, why)
 
     async def _verdict(self, view: AgentView, request: Request) -> Verdict:
-        if _DOT_SEGMENT.match(request.url) is not None:
+        if has_dot_segments(urlsplit(request.url).path):
             # They are sent as they are, and judged as what they lead to.
             raise self._refuse(request, " (it has dot segments; resolve them first)")
         asked_for = ASKED_FOR.set(request)
