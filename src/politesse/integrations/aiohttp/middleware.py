@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import aiohttp
 
@@ -35,7 +34,7 @@ class MiddlewareBypassed(Event):
 
     Attributes:
         method: of the request.
-        url: of its first hop.
+        url: of its first hop, as it was sent.
     """
 
     method: str
@@ -43,11 +42,12 @@ class MiddlewareBypassed(Event):
 
 
 class _Passage:
-    """A request that is traced, and whether a RobotsMiddleware has seen it."""
+    """A request that is traced, and whether a RobotsMiddleware has seen it, or it was told that none has."""
 
-    __slots__ = ("seen",)
+    __slots__ = ("seen", "session")
 
-    def __init__(self) -> None:
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
         self.seen = False
 
 
@@ -95,12 +95,11 @@ class RobotsMiddleware:
         self._pace = pace
         self._max_wait_s = max_wait_s
         self._turns: set[Turn] = set()
-        self._held: dict[ClientRequest, ClientResponse] = {}
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Ask, or take a turn, then hand on."""
         passage = _PASSAGE.get()
-        if passage is not None:
+        if passage is not None and passage.session is request.session:  # else a middleware asks through another
             passage.seen = True
         introduce(request, self._gate.identity)
         if self._pace:
@@ -116,10 +115,12 @@ class RobotsMiddleware:
     def trace_config(self) -> aiohttp.TraceConfig:
         """Return what, given to a ClientSession as ``trace_configs=[...]``, finds the requests that bypass this.
 
-        Each is told as the event MiddlewareBypassed to the subscribers of the gate, once it has been answered.
+        Each is told once as the event MiddlewareBypassed to the subscribers of the gate, when it is sent. What a
+        middleware answers without asking the server, and what fails before, is not told.
         """
         config = aiohttp.TraceConfig()
         config.on_request_start.append(self._on_start)
+        config.on_request_headers_sent.append(self._on_sent)
         config.on_request_end.append(self._on_end)
         config.on_request_exception.append(self._on_end)
         return config
@@ -128,31 +129,22 @@ class RobotsMiddleware:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
 
     async def _in_turn(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        previous = self._held.pop(request, None)
+        previous = cast("ClientResponse | None", request.response)  # aiohttp sets it when it sends, declares it None
         if previous is not None:
             previous.release()  # a middleware outside repeats the request, as to answer a challenge
         turn = await take_turn(self._gate, sent_url(request), self._max_wait_s)
         total_s = request.session.timeout.total
-        response = await send(request, handler, turn, self._turns, total_s=total_s, closes=False)
-        if response.connection is not None:
-            self._held[request] = response
-            response.connection.add_callback(partial(self._let_go, request))
-        return response
+        return await send(request, handler, turn, self._turns, total_s=total_s, closes=False)
 
-    def _let_go(self, request: ClientRequest) -> None:
-        self._held.pop(request, None)
-
-    async def _on_start(self, _: object, trace: SimpleNamespace, _params: object) -> None:
+    async def _on_start(self, session: aiohttp.ClientSession, trace: SimpleNamespace, _: object) -> None:
         trace.around = _PASSAGE.get()
-        trace.passage = _Passage()
+        trace.passage = _Passage(session)
         _PASSAGE.set(trace.passage)
 
-    async def _on_end(
-        self,
-        _: object,
-        trace: SimpleNamespace,
-        params: aiohttp.TraceRequestEndParams | aiohttp.TraceRequestExceptionParams,
-    ) -> None:
-        _PASSAGE.set(trace.around)
+    async def _on_sent(self, _: object, trace: SimpleNamespace, params: aiohttp.TraceRequestHeadersSentParams) -> None:
         if not trace.passage.seen:
+            trace.passage.seen = True
             self._gate.publish(MiddlewareBypassed(params.method, str(params.url)))
+
+    async def _on_end(self, _: object, trace: SimpleNamespace, _params: object) -> None:
+        _PASSAGE.set(trace.around)

@@ -94,7 +94,7 @@ async def send(
             end()
         else:
             connection.add_callback(end)
-            if total_s is not None:
+            if total_s is not None and total_s > 0:  # aiohttp takes 0 for none as well
                 give_up = connection.close if closes else end
                 alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, give_up)
                 connection.add_callback(alarm.cancel)
