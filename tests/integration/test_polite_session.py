@@ -2,13 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from yarl import URL
 
 from politesse import (
@@ -19,11 +16,11 @@ from politesse import (
     Disallowed,
     Gatekeeper,
     InvalidURL,
-    PacingOptions,
     TooFar,
 )
-from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession
+from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import Exchange, ScriptedFetcher, assert_polite
+from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -31,119 +28,6 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse import Event
-
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
-EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
-ROBOTS = "User-agent: *\nDisallow: /private\n"
-
-
-@dataclass
-class Seen:
-    """A request as the server saw it."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    cookies: dict[str, str]
-    body: str
-    started: float
-    ended: float = 0.0
-    status: int = 0
-
-
-@dataclass
-class Site:
-    """A server on loopback that writes down what it is asked."""
-
-    robots: str = ROBOTS
-    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
-    drops: int = 0
-    base: str = ""
-    seen: list[Seen] = field(default_factory=list)
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
-    work_s: float = 0.0
-
-    @property
-    def port(self) -> int:
-        return URL(self.base).port or 0
-
-    @property
-    def paths(self) -> list[str]:
-        return [seen.path for seen in self.seen]
-
-    @property
-    def pages(self) -> list[str]:
-        return [path for path in self.paths if path != "/robots.txt"]
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        body = await request.text()
-        seen = Seen(
-            request.method, request.path_qs, dict(request.headers), dict(request.cookies), body, time.monotonic()
-        )
-        self.seen.append(seen)
-        try:
-            response = await self.respond(request)
-            seen.status = response.status
-            if not response.prepared:
-                await response.prepare(request)
-                await response.write_eof()
-            return response
-        finally:
-            seen.ended = time.monotonic()
-
-    async def respond(self, request: web.Request) -> web.StreamResponse:
-        path = request.path
-        if path == "/robots.txt":
-            return web.Response(text=self.robots)
-        if path in self.redirects:
-            return self.redirect(path)
-        if path == "/drop" and self.drops:
-            self.drops -= 1
-            assert request.transport is not None
-            request.transport.close()
-        if path in {"/204", "/404", "/429", "/503"}:
-            return web.Response(status=int(path[1:]), headers={"Retry-After": "3600"})
-        if path == "/challenge" and "Authorization" not in request.headers:
-            return web.Response(status=401, text="who is it?")
-        if path == "/silent":
-            await self.go_on.wait()
-        return await (self.stream(request) if path == "/slow" else self.page(request))
-
-    async def page(self, request: web.Request) -> web.Response:
-        await asyncio.sleep(self.work_s)
-        response = web.Response(text=f"page {request.path_qs}")
-        response.set_cookie("seen", "yes")
-        return response
-
-    def redirect(self, path: str) -> web.Response:
-        status, location = self.redirects[path]
-        response = web.Response(status=status, headers={"Location": location} if location else {}, text="moved")
-        response.set_cookie(f"from{path.replace('/', '-')}", "yes")
-        return response
-
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"first ")
-        await self.go_on.wait()
-        await response.write(b"last")
-        await response.write_eof()
-        return response
-
-
-async def serving(site: Site) -> AsyncIterator[Site]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", site.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    listener = web.TCPSite(runner, "127.0.0.1", 0)
-    await listener.start()
-    site.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield site
-    finally:
-        site.go_on.set()
-        await runner.cleanup()
 
 
 @pytest.fixture
@@ -154,9 +38,7 @@ async def site() -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def other() -> AsyncIterator[Site]:
-    """A server that is another host by its name."""
-    async for running in serving(Site()):
-        running.base = running.base.replace("127.0.0.1", "localhost")
+    async for running in serving(Site(), "localhost"):
         yield running
 
 
@@ -170,20 +52,6 @@ async def gate() -> AsyncIterator[Gatekeeper]:
 async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
     async with PoliteSession(gate) as polite:
         yield polite
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-def turns(gate: Gatekeeper) -> int:
-    return gate.statistics().turns
-
-
-def slow_gate(min_delay_s: float) -> Gatekeeper:
-    return Gatekeeper(UA, pacing=PacingOptions(min_delay_s=min_delay_s, adaptive_factor=0.0))
 
 
 async def visit(polite: PoliteSession, url: str) -> None:
@@ -517,6 +385,20 @@ async def test_waiting_for_the_first_turn_costs_nothing_of_the_timeout(site: Sit
 
 
 @pytest.mark.realtime
+async def test_wait_of_three_seconds_is_nothing_to_a_timeout_of_two(site: Site) -> None:
+    timeout = aiohttp.ClientTimeout(total=2)
+    async with (
+        slow_gate(3.0) as gate,
+        PoliteSession(gate, timeout=timeout) as polite,
+        polite.get(f"{site.base}/page") as response,
+    ):
+        assert response.status == 200
+    robots, page = site.seen
+    assert (robots.path, page.path) == ("/robots.txt", "/page")
+    assert page.started - robots.ended >= 3.0
+
+
+@pytest.mark.realtime
 async def test_waiting_for_a_later_turn_counts_against_the_timeout(site: Site) -> None:
     site.redirects["/moved"] = (302, "/page")
     async with slow_gate(0.5) as gate, PoliteSession(gate) as polite:
@@ -559,99 +441,6 @@ async def test_longest_wait_holds_for_each_hop(site: Site, other: Site, gate: Ga
         assert turns(gate) == 1
     assert other.pages == ["/moved"]
     assert site.pages == ["/slow"]
-
-
-# Redirects
-
-
-async def told(session: aiohttp.ClientSession | PoliteSession, site: Site, ask: dict[str, Any]) -> dict[str, Any]:
-    """What became of a request, as server and client tell it."""
-    site.seen.clear()
-    outcome: dict[str, Any] = {}
-    try:
-        async with session.request(ask["method"], f"{site.base}{ask['path']}", **ask.get("options", {})) as response:
-            outcome["answer"] = (response.status, response.url.path_qs, response.method, await response.text())
-            outcome["history"] = [(hop.status, hop.url.path_qs, hop.method) for hop in response.history]
-    except aiohttp.ClientError as error:
-        outcome["error"] = type(error)
-    jar = session.session.cookie_jar if isinstance(session, PoliteSession) else session.cookie_jar
-    outcome["jar"] = sorted((cookie.key, cookie.value) for cookie in jar)
-    skipped = {"Host", "User-Agent"}
-    outcome["seen"] = [
-        (seen.method, seen.path, seen.body, seen.cookies, {k: v for k, v in seen.headers.items() if k not in skipped})
-        for seen in site.seen
-        if seen.path != "/robots.txt"
-    ]
-    return outcome
-
-
-CASES = [
-    *({"method": method, "path": f"/{status}"} for status in (301, 302, 303, 307, 308) for method in ("GET", "HEAD")),
-    *(
-        {"method": method, "path": f"/{status}", "options": {"data": b"body"}}
-        for status in (301, 302, 303, 307, 308)
-        for method in ("POST", "PUT")
-    ),
-    {"method": "GET", "path": "/302", "options": {"allow_redirects": False}},
-    {"method": "GET", "path": "/302", "options": {"params": {"a": "1"}}},
-    {"method": "GET", "path": "/302", "options": {"cookies": {"mine": "1"}, "headers": {"Authorization": "Bearer 1"}}},
-    {"method": "GET", "path": "/chain"},
-    {"method": "GET", "path": "/loop"},
-    {"method": "GET", "path": "/loop", "options": {"max_redirects": 2}},
-    {"method": "GET", "path": "/nowhere"},
-    {"method": "GET", "path": "/mail"},
-    {"method": "GET", "path": "/odd"},
-    {"method": "GET", "path": "/page"},
-]
-
-
-@pytest.mark.parametrize("ask", CASES, ids=lambda ask: "-".join(map(str, ask.values())))
-async def test_redirects_are_those_of_plain_aiohttp(site: Site, gate: Gatekeeper, ask: dict[str, Any]) -> None:
-    site.redirects = {f"/{status}": (status, "/page?x=%2F") for status in (301, 302, 303, 307, 308)}
-    site.redirects |= {
-        "/chain": (302, "/301"),
-        "/loop": (302, "/loop"),
-        "/nowhere": (302, ""),
-        "/mail": (302, "mailto:me@example.com"),
-        "/odd": (302, "http://[::1/"),
-    }
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as plain:
-        expected = await told(plain, site, ask)
-    async with PoliteSession(gate, cookie_jar=aiohttp.CookieJar(unsafe=True)) as polite:
-        assert await told(polite, site, ask) == expected
-    assert turns(gate) == 0
-    assert expected["seen"]
-
-
-async def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    site.redirects |= {"/here": (302, "/private/x"), "/there": (302, f"{other.base}/private/x")}
-    for path in site.redirects:
-        with pytest.raises(ClientDisallowed):
-            await polite.get(f"{site.base}{path}")
-    assert site.pages == ["/here", "/there"]
-    assert other.paths == ["/robots.txt"]
-    assert turns(gate) == 0
-
-
-async def test_crossed_redirects_do_not_wait_for_each_other(
-    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    site.redirects["/cross"] = (302, f"{other.base}/page")
-    other.redirects["/cross"] = (302, f"{site.base}/page")
-    async with asyncio.timeout(10):
-        for _ in range(5):
-            for response in await asyncio.gather(*(polite.get(f"{one.base}/cross") for one in (site, other))):
-                assert response.status == 200
-    assert turns(gate) == 0
-
-
-async def test_redirect_within_one_host_does_not_wait_for_itself(site: Site, polite: PoliteSession) -> None:
-    site.redirects |= {"/a": (302, "/b"), "/b": (307, "/c")}
-    async with asyncio.timeout(5), polite.get(f"{site.base}/a") as response:
-        assert [hop.status for hop in response.history] == [302, 307]
-    assert site.pages == ["/a", "/b", "/c"]
 
 
 # Middlewares
@@ -813,6 +602,37 @@ async def test_session_that_is_closed_under_it_closes_it(site: Site, gate: Gatek
     with pytest.raises(ClosedError):
         await polite.get(f"{site.base}/page")
     assert site.paths == []
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("integration", ["PoliteSession", "PoliteSession around it", "permission", "pace"])
+async def test_nothing_of_the_session_reaches_robots_txt_nor_the_other_way_round(
+    site: Site, integration: str, *, shares: bool
+) -> None:
+    secrets: Any = {
+        "headers": {"X-Secret": "1", "Authorization": "Bearer 1"},
+        "cookies": {"login": "1"},
+        "cookie_jar": aiohttp.CookieJar(unsafe=True),
+    }
+    async with (
+        aiohttp.ClientSession(**secrets) as own,
+        Gatekeeper(UA, pacing=EAGER, session=own if shares else None) as gate,
+    ):
+        page, own_cookies = f"{site.base}/page", {"headers": {"Cookie": "more=1"}}
+        if integration == "PoliteSession":
+            async with PoliteSession(gate, **secrets) as polite:
+                await polite.get(page, **own_cookies)
+        elif integration == "PoliteSession around it":
+            await PoliteSession(gate, session=own).get(page, **own_cookies)
+        else:
+            middleware = RobotsMiddleware(gate, pace=integration == "pace")
+            await own.get(page, **own_cookies, middlewares=(middleware,))
+    robots, asked = site.seen
+    assert (robots.path, asked.path) == ("/robots.txt", "/page")
+    assert not {"X-Secret", "Authorization", "Cookie"} & set(robots.headers)
+    assert (asked.headers["X-Secret"], asked.headers["Authorization"]) == ("1", "Bearer 1")
+    assert asked.cookies == {"login": "1", "more": "1"}  # and none that robots.txt has set
+    assert "robots" not in {cookie.key for cookie in secrets["cookie_jar"]}
 
 
 async def test_given_gatekeeper_is_not_closed(site: Site, gate: Gatekeeper) -> None:

@@ -84,6 +84,7 @@ class RobotsMiddleware:
         ClientInvalidURL: for an URL that no robots.txt speaks for, and for one that would be sent with dot segments:
             what they are resolved to is what would be judged.
         TooFar: where no turn comes within ``max_wait_s``.
+        ClosedError: after the gate was closed; with ``pace``, after the session was while a turn was waited for.
     """
 
     def __init__(self, gate: AgentView, *, pace: bool = False, max_wait_s: float | None = None) -> None:

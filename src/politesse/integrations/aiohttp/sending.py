@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
-from politesse.errors import Disallowed, InvalidURL
+from politesse.errors import ClosedError, Disallowed, InvalidURL
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -83,7 +83,12 @@ async def send(
         total_s: the timeout of the whole request, after which nobody can read on; None for none. aiohttp keeps a
             response that was dropped unread alive by its own stream, and its connection with it.
         closes: whether such a response is closed then; else its turn alone ends.
+
+    Raises ClosedError where the session was closed while the turn was waited for.
     """
+    if request.session.closed:
+        turn.give_back()
+        raise ClosedError(f"{request.method} {turn.url!r:.200} was to be requested after the session was closed")
     turns.add(turn.__enter__())
     end = partial(_end, turn, turns)
     try:

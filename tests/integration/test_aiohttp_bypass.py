@@ -1,0 +1,240 @@
+"""Requests whose ``middlewares=`` forgot the one that asks are told of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from politesse import Gatekeeper
+from politesse.integrations.aiohttp import ClientDisallowed, MiddlewareBypassed, PoliteSession, RobotsMiddleware
+from tests.integration.sites import EAGER, UA, Site, serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
+
+    from politesse import Event
+
+
+async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    return await handler(request)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
+        yield gate
+
+
+@pytest.fixture
+def robots(gate: Gatekeeper) -> RobotsMiddleware:
+    return RobotsMiddleware(gate)
+
+
+@pytest.fixture
+async def session(robots: RobotsMiddleware) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(middlewares=(robots,), trace_configs=[robots.trace_config()]) as session:
+        yield session
+
+
+@pytest.fixture
+def told(gate: Gatekeeper) -> list[MiddlewareBypassed]:
+    told: list[MiddlewareBypassed] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, MiddlewareBypassed):
+            told.append(event)
+
+    gate.subscribe(note)
+    return told
+
+
+async def test_bypass_is_told_with_method_and_url(
+    site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
+) -> None:
+    url = f"{site.base}/private"
+    await session.get(url, middlewares=())
+    await session.post(f"{url}?a=1#top", params={"a": "2"}, middlewares=[idle])
+    assert told == [MiddlewareBypassed("GET", url), MiddlewareBypassed("POST", f"{url}?a=1&a=2")]
+    assert site.paths == ["/private", "/private?a=1&a=2"]
+
+
+async def test_credentials_in_the_url_are_not_told(
+    site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
+) -> None:
+    await session.get(URL(f"{site.base}/page").with_user("me").with_password("secret"), middlewares=())
+    assert told == [MiddlewareBypassed("GET", f"{site.base}/page")]
+
+
+async def test_bypass_is_told_once_by_its_first_hop(
+    site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
+) -> None:
+    site.redirects |= {"/a": (303, "/b"), "/b": (302, "/c")}
+    await session.post(f"{site.base}/a", middlewares=())
+    assert site.paths == ["/a", "/b", "/c"]
+    assert told == [MiddlewareBypassed("POST", f"{site.base}/a")]
+
+
+async def test_bypass_is_told_when_it_is_sent(
+    site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
+) -> None:
+    task = asyncio.create_task(session._request("GET", f"{site.base}/silent", middlewares=()))
+    await until(lambda: site.paths == ["/silent"])
+    assert told == [MiddlewareBypassed("GET", f"{site.base}/silent")]
+    task.cancel()
+    await until(task.done)
+    assert len(told) == 1
+
+
+async def test_websocket_that_bypasses_is_told(
+    site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async with (
+        aiohttp.ClientSession(trace_configs=[robots.trace_config()]) as forgetful,
+        forgetful.ws_connect(f"{site.base}/ws"),
+    ):
+        assert told == [MiddlewareBypassed("GET", f"{site.base}/ws")]
+
+
+async def test_what_the_middleware_has_seen_is_not_told(
+    site: Site,
+    session: aiohttp.ClientSession,
+    gate: Gatekeeper,
+    robots: RobotsMiddleware,
+    told: list[MiddlewareBypassed],
+) -> None:
+    site.redirects["/a"] = (302, "/b")
+    await session.get(f"{site.base}/a")
+    await session.get(f"{site.base}/a", middlewares=(idle, robots))
+    await session.get(
+        f"{site.base}/a", middlewares=[RobotsMiddleware(gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0")), idle]
+    )
+    async with session.ws_connect(f"{site.base}/ws"):
+        pass
+    async with PoliteSession(gate, session=session) as polite:
+        await polite.get(f"{site.base}/a")
+    assert told == []
+
+
+async def test_what_the_middleware_sees_in_a_task_of_its_own_is_not_told(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async def hedge(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        return await asyncio.create_task(handler(request))  # type: ignore[arg-type]  # it is a coroutine
+
+    await session.get(f"{site.base}/page", middlewares=(hedge, robots))
+    assert told == []
+
+
+async def test_what_is_not_sent_is_not_told(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    kept = await session.get(f"{site.base}/page")
+
+    async def from_cache(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        return kept
+
+    assert await session.get(f"{site.base}/page", middlewares=(from_cache, robots)) is kept
+    with pytest.raises(ClientDisallowed):
+        await session.get(f"{site.base}/private")
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await session.get("http://127.0.0.1:1/", middlewares=())
+    with pytest.raises(ValueError, match="Cannot combine"):
+        await session.get(URL(f"{site.base}/page").with_user("me"), headers={"Authorization": "Bearer 1"})
+    assert told == []
+
+
+async def test_bypass_that_fails_after_it_was_sent_is_told(
+    site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
+) -> None:
+    site.drops = 1
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await session.post(f"{site.base}/drop", middlewares=())
+    with pytest.raises(aiohttp.ClientResponseError):
+        await session.get(f"{site.base}/404", middlewares=(), raise_for_status=True)
+    assert told == [MiddlewareBypassed("POST", f"{site.base}/drop"), MiddlewareBypassed("GET", f"{site.base}/404")]
+
+
+@pytest.mark.parametrize("aside", [True, False])
+async def test_each_of_two_nested_requests_is_told_for_itself(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed], *, aside: bool
+) -> None:
+    """A middleware asks for something else first, in its task or in another."""
+
+    def asks_by(*middlewares: RobotsMiddleware) -> ClientMiddlewareType:
+        async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+            asking = session._request("GET", f"{site.base}/token", middlewares=middlewares)
+            token = await (asyncio.create_task(asking) if aside else asking)
+            token.release()
+            return await handler(request)
+
+        return fetch_token
+
+    page, token = MiddlewareBypassed("GET", f"{site.base}/page"), MiddlewareBypassed("GET", f"{site.base}/token")
+    for middlewares, expected in (
+        ((asks_by(),), [token, page]),
+        ((asks_by(robots),), [page]),
+        ((asks_by(), robots), [token]),
+        ((robots, asks_by()), [token]),
+        ((asks_by(robots), robots), []),
+    ):
+        told.clear()
+        await session.get(f"{site.base}/page", middlewares=middlewares)
+        assert told == expected
+
+
+async def test_request_through_another_session_says_nothing_of_the_one_around(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async with aiohttp.ClientSession(middlewares=(robots,)) as other:
+
+        async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+            await other.get(f"{site.base}/token")
+            return await handler(request)
+
+        await session.get(f"{site.base}/page", middlewares=(fetch_token,))
+    assert told == [MiddlewareBypassed("GET", f"{site.base}/page")]
+
+
+async def test_nested_request_that_fails_says_nothing_of_the_one_around(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async def ask_in_vain(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        with pytest.raises(ClientDisallowed):
+            await session.get(f"{site.base}/private", middlewares=(robots,))
+        return await handler(request)
+
+    await session.get(f"{site.base}/seen", middlewares=(ask_in_vain, robots))
+    assert told == []
+    await session.get(f"{site.base}/unseen", middlewares=(ask_in_vain,))
+    assert told == [MiddlewareBypassed("GET", f"{site.base}/unseen")]
+
+
+async def test_of_many_at_once_those_that_bypass_are_told(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async def ask(number: int) -> None:
+        middlewares = {0: (), 1: (robots,), 2: (idle,), 3: (idle, robots)}.get(number % 5)
+        await session.get(f"{site.base}/{number}", middlewares=middlewares)
+
+    await asyncio.gather(*map(ask, range(50)))
+    expected = {f"{site.base}/{number}" for number in range(50) if number % 5 in {0, 2}}
+    assert {event.url for event in told} == expected
+    assert len(told) == len(expected)
+    assert len(site.pages) == 50
+
+
+async def test_bypass_that_nobody_listens_to_harms_nobody(site: Site, session: aiohttp.ClientSession) -> None:
+    async with session.get(f"{site.base}/page", middlewares=()) as response:
+        assert response.status == 200

@@ -1,0 +1,374 @@
+"""RobotsMiddleware(gate, pace=True): a turn for each hop, within a request of aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from politesse import Bound, ClosedError, ConfigurationError, Gatekeeper, TooFar
+from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
+from politesse.testing import Exchange, assert_polite
+from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import Any
+
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+
+
+class Challenging(Site):
+    """Answers with a challenge whose body does not end, until it is answered as RFC 7616 3.4.1 says."""
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        if request.path != "/secret":
+            return await super().respond(request)
+        given = dict(re.findall(r'(\w+)="?([^",]+)"?', request.headers.get("Authorization", "")))
+        if given and given["response"] == self.expected(request, given):
+            return web.Response(text="welcome")
+        response = web.StreamResponse(status=401)
+        response.headers["WWW-Authenticate"] = 'Digest realm="site", nonce="once", qop="auth", algorithm=MD5'
+        await response.prepare(request)
+        await response.write(b"who is it?")
+        await self.go_on.wait()
+        return response
+
+    @staticmethod
+    def expected(request: web.Request, given: dict[str, str]) -> str:
+        def md5(text: str) -> str:
+            return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+        who, what = md5("me:site:secret"), md5(f"{request.method}:{request.path}")
+        return md5(f"{who}:once:{given['nc']}:{given['cnonce']}:auth:{what}")
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Site]:
+    async for running in serving(Site(), "localhost"):
+        yield running
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
+        yield gate
+
+
+def paced(gate: Gatekeeper, **options: Any) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),), **options)
+
+
+@pytest.fixture
+async def session(gate: Gatekeeper) -> AsyncIterator[aiohttp.ClientSession]:
+    async with paced(gate) as session:
+        yield session
+
+
+async def visit(session: aiohttp.ClientSession, url: str, **options: Any) -> None:
+    async with session.get(url, **options) as response:
+        await response.read()
+
+
+# Permission
+
+
+async def test_permission_is_asked_before_the_turn(
+    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
+) -> None:
+    with pytest.raises(ClientDisallowed):
+        await session.get(f"{site.base}/private")
+    with pytest.raises(ClientInvalidURL):
+        await session.get("http://300.1.1.1/")
+    async with session.get(f"{site.base}/page") as response:
+        assert await response.text() == "page /page"
+    assert site.paths == ["/robots.txt", "/page"]
+    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
+    assert turns(gate) == 0
+
+
+async def test_without_pace_nothing_waits(site: Site, gate: Gatekeeper) -> None:
+    async with (
+        aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
+        session.get(f"{site.base}/slow"),
+    ):
+        assert turns(gate) == 0
+        await session.get(f"{site.base}/page")
+    assert site.pages == ["/slow", "/page"]
+
+
+def test_repr_tells_whether_it_paces(gate: Gatekeeper) -> None:
+    assert "pace=True" in repr(RobotsMiddleware(gate, pace=True))
+    assert "pace" not in repr(RobotsMiddleware(gate))
+
+
+def test_longest_wait_goes_with_a_pace_only(gate: Gatekeeper) -> None:
+    with pytest.raises(ConfigurationError, match="pace=True"):
+        RobotsMiddleware(gate, max_wait_s=1.0)
+    with pytest.raises(ConfigurationError, match="Gatekeeper"):
+        RobotsMiddleware(UA, pace=True)  # type: ignore[arg-type]
+
+
+# Turns
+
+
+@pytest.mark.realtime
+async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
+    delay_s, site.work_s = 0.06, 0.02
+    site.redirects["/moved"] = (302, "/1")
+    async with slow_gate(delay_s) as gate, paced(gate) as session:
+        await asyncio.gather(*(visit(session, f"{site.base}{path}") for path in ("/a", "/b", "/moved", "/c")))
+    assert len(site.pages) == 5
+    trace = [Exchange(f"{site.base}{one.path}", one.started, one.ended, one.status) for one in site.seen]
+    assert_polite(trace, {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
+
+
+async def test_host_is_busy_until_the_response_ends(
+    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
+) -> None:
+    async with session.get(f"{site.base}/slow") as response:
+        waiting = asyncio.create_task(visit(session, f"{site.base}/page"))
+        await until(lambda: gate.statistics().waiting == 1)
+        assert site.pages == ["/slow"]
+        site.go_on.set()
+        assert await response.text() == "first last"
+    await waiting
+    assert site.pages == ["/slow", "/page"]
+    assert turns(gate) == 0
+
+
+async def by_reading(site: Site, response: ClientResponse) -> None:
+    site.go_on.set()
+    await response.read()
+
+
+async def by_release(site: Site, response: ClientResponse) -> None:
+    response.release()
+
+
+async def by_close(site: Site, response: ClientResponse) -> None:
+    response.close()
+
+
+async def by_dropping(site: Site, response: ClientResponse) -> None:
+    site.go_on.set()
+
+
+@pytest.mark.parametrize("end", [by_reading, by_release, by_close, by_dropping])
+async def test_turn_ends_with_the_response_and_leaves_nothing_behind(
+    site: Site,
+    gate: Gatekeeper,
+    session: aiohttp.ClientSession,
+    end: Callable[[Site, ClientResponse], Awaitable[None]],
+) -> None:
+    response = await session.get(f"{site.base}/slow")
+    assert turns(gate) == 1
+    await end(site, response)
+    await until(lambda: turns(gate) == 0)
+    loop: Any = asyncio.get_running_loop()
+    due = [timer.when() - loop.time() for timer in loop._scheduled if not timer.cancelled()]
+    total_s = session.timeout.total or 0.0
+    assert [due_s for due_s in due if total_s - 10 < due_s < total_s + 10] == []
+
+
+async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:
+    site.drops = 1
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await session.post(f"{site.base}/drop")
+    assert turns(gate) == 0
+    async with asyncio.timeout(5):
+        await session.post(f"{site.base}/drop")
+    assert site.pages == ["/drop", "/drop"]
+
+
+async def test_host_that_asks_to_be_left_alone_is(site: Site, gate: Gatekeeper) -> None:
+    middleware = RobotsMiddleware(gate, pace=True, max_wait_s=60)
+    async with aiohttp.ClientSession(middlewares=(middleware,)) as session:
+        assert (await session.get(f"{site.base}/429")).status == 429
+        with pytest.raises(TooFar) as caught:
+            await session.get(f"{site.base}/page")
+    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+    assert site.pages == ["/429"]
+
+
+async def test_longest_wait_is_kept(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:
+    hasty = RobotsMiddleware(gate, pace=True, max_wait_s=0.01)
+    async with session.get(f"{site.base}/slow"):
+        with pytest.raises(TooFar):
+            await session.get(f"{site.base}/page", middlewares=(hasty,))
+        assert turns(gate) == 1
+    await session.get(f"{site.base}/page", middlewares=(hasty,))
+    assert site.pages == ["/slow", "/page"]
+
+
+@pytest.mark.realtime
+async def test_waiting_for_a_turn_counts_against_the_timeout(site: Site) -> None:
+    async with slow_gate(0.5) as gate, paced(gate, timeout=aiohttp.ClientTimeout(total=0.2)) as session:
+        with pytest.raises(TimeoutError):
+            await session.get(f"{site.base}/page")
+        assert site.paths == ["/robots.txt"]
+        assert (turns(gate), gate.statistics().waiting) == (0, 0)
+        async with session.get(f"{site.base}/page", timeout=aiohttp.ClientTimeout(total=5)) as response:
+            assert response.status == 200
+
+
+async def test_open_websocket_holds_up_nobody(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:
+    with pytest.raises(ClientDisallowed):
+        await session.ws_connect(f"{site.ws}/private/ws")
+    async with session.ws_connect(f"{site.ws}/ws") as socket:
+        assert turns(gate) == 0
+        async with asyncio.timeout(5):
+            await session.get(f"{site.base}/page")
+            await socket.send_str("hello")
+            assert await socket.receive_str() == "echo hello"
+    assert site.pages == ["/ws", "/page"]
+
+
+async def test_cancelled_while_waiting_or_under_way(
+    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
+) -> None:
+    silent = asyncio.create_task(visit(session, f"{site.base}/silent"))
+    await until(lambda: site.pages == ["/silent"])
+    waiting = asyncio.create_task(visit(session, f"{site.base}/page"))
+    await until(lambda: gate.statistics().waiting == 1)
+    for task in (waiting, silent):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert (turns(gate), gate.statistics().waiting) == (0, 0)
+    await visit(session, f"{site.base}/page")
+    assert site.pages == ["/silent", "/page"]
+
+
+# More than one hop
+
+
+async def test_redirect_takes_a_turn_for_each_hop(site: Site, other: Site, gate: Gatekeeper) -> None:
+    site.redirects |= {"/a": (302, "/b"), "/b": (307, f"{other.base}/c")}
+    middleware = RobotsMiddleware(gate, pace=True)
+    held: list[list[str]] = []
+
+    async def spy(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        held.append([turn.url for turn in middleware._turns])
+        assert turns(gate) == 1
+        return await handler(request)
+
+    async with aiohttp.ClientSession(middlewares=(middleware, spy)) as session, asyncio.timeout(5):
+        await visit(session, f"{site.base}/a")
+    assert held == [[f"{site.base}/a"], [f"{site.base}/b"], [f"{other.base}/c"]]
+    assert turns(gate) == 0
+
+
+async def test_redirect_to_a_disallowed_page_is_not_followed(
+    site: Site, other: Site, gate: Gatekeeper, session: aiohttp.ClientSession
+) -> None:
+    site.redirects |= {"/here": (302, "/private/x"), "/there": (302, f"{other.base}/private/x")}
+    for path in site.redirects:
+        with pytest.raises(ClientDisallowed):
+            await session.get(f"{site.base}{path}")
+    assert site.pages == ["/here", "/there"]
+    assert other.paths == ["/robots.txt"]
+    assert turns(gate) == 0
+
+
+async def test_crossed_redirects_do_not_wait_for_each_other(
+    site: Site, other: Site, gate: Gatekeeper, session: aiohttp.ClientSession
+) -> None:
+    site.redirects["/cross"] = (302, f"{other.base}/page")
+    other.redirects["/cross"] = (302, f"{site.base}/page")
+    async with asyncio.timeout(10):
+        for _ in range(5):
+            await asyncio.gather(*(visit(session, f"{one.base}/cross") for one in (site, other)))
+    assert site.pages.count("/page") == other.pages.count("/page") == 5
+    assert turns(gate) == 0
+
+
+async def test_answer_to_a_challenge_does_not_wait_for_the_challenge(gate: Gatekeeper) -> None:
+    digest = aiohttp.DigestAuthMiddleware("me", "secret")
+    async for site in serving(Challenging()):
+        async with (
+            aiohttp.ClientSession(middlewares=(digest, RobotsMiddleware(gate, pace=True))) as session,
+            asyncio.timeout(5),
+            session.get(f"{site.base}/secret") as response,
+        ):
+            assert (response.status, await response.text()) == (200, "welcome")
+        assert site.pages == ["/secret", "/secret"]
+        assert turns(gate) == 0
+
+
+# Responses that nobody reads
+
+
+@pytest.mark.realtime
+async def test_unread_response_lets_go_of_its_host_after_the_timeout_of_the_session(
+    site: Site, gate: Gatekeeper
+) -> None:
+    async with paced(gate, timeout=aiohttp.ClientTimeout(total=0.05)) as session:
+        response = await session.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout())
+        assert turns(gate) == 1
+        await until(lambda: turns(gate) == 0)
+        await visit(session, f"{site.base}/page")
+        site.go_on.set()
+        assert await response.text() == "first last"  # its turn has ended, not it
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("total_s", [None, 0])
+async def test_session_without_a_timeout_holds_the_host_as_long_as_it_takes(
+    site: Site, gate: Gatekeeper, total_s: int | None
+) -> None:
+    async with paced(gate, timeout=aiohttp.ClientTimeout(total=total_s)) as session:
+        async with session.get(f"{site.base}/slow"):
+            await asyncio.sleep(1.3)  # longer than anything waits for one that is late
+            assert turns(gate) == 1
+        assert turns(gate) == 0
+
+
+async def test_closing_an_open_response_ends_its_turn_after_its_session_was_closed(
+    site: Site, gate: Gatekeeper
+) -> None:
+    async with paced(gate) as session:
+        response = await session.get(f"{site.base}/slow")
+    response.close()
+    assert turns(gate) == 0
+
+
+async def test_dropping_an_open_response_ends_its_turn_after_its_session_was_closed(
+    site: Site, gate: Gatekeeper
+) -> None:
+    async with paced(gate) as session:
+        await session.get(f"{site.base}/slow")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # which is how aiohttp tells of it
+        async with asyncio.timeout(5):
+            while turns(gate):
+                gc.collect()
+                await asyncio.sleep(0.01)
+    async with paced(gate) as session:
+        await visit(session, f"{site.base}/page")
+    assert site.pages == ["/slow", "/page"]
+
+
+async def test_request_that_waits_while_its_session_is_closed_is_not_sent(site: Site, gate: Gatekeeper) -> None:
+    async with paced(gate) as first, paced(gate) as second:
+        async with first.get(f"{site.base}/slow"):
+            waiting = asyncio.create_task(visit(second, f"{site.base}/page"))
+            await until(lambda: gate.statistics().waiting == 1)
+            await second.close()
+        with pytest.raises(ClosedError):
+            await waiting
+        assert turns(gate) == 0
+    assert site.pages == ["/slow"]
