@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import decide, hostile, pacing, parse, peek
+from benchmarks import aiohttp, decide, hostile, pacing, parse, peek
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
@@ -19,6 +19,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
     "parse": parse.run,
     "hostile": hostile.run,
     "pacing": pacing.run,
+    "aiohttp": aiohttp.run,
 }
 
 

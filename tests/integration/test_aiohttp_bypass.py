@@ -225,8 +225,8 @@ async def test_of_many_at_once_those_that_bypass_are_told(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async def ask(number: int) -> None:
-        middlewares = {0: (), 1: (robots,), 2: (idle,), 3: (idle, robots)}.get(number % 5)
-        await session.get(f"{site.base}/{number}", middlewares=middlewares)
+        own: dict[int, tuple[ClientMiddlewareType, ...]] = {0: (), 1: (robots,), 2: (idle,), 3: (idle, robots)}
+        await session.get(f"{site.base}/{number}", middlewares=own.get(number % 5))
 
     await asyncio.gather(*map(ask, range(50)))
     expected = {f"{site.base}/{number}" for number in range(50) if number % 5 in {0, 2}}

@@ -618,15 +618,15 @@ async def test_nothing_of_the_session_reaches_robots_txt_nor_the_other_way_round
         aiohttp.ClientSession(**secrets) as own,
         Gatekeeper(UA, pacing=EAGER, session=own if shares else None) as gate,
     ):
-        page, own_cookies = f"{site.base}/page", {"headers": {"Cookie": "more=1"}}
+        page, more = f"{site.base}/page", {"Cookie": "more=1"}
         if integration == "PoliteSession":
             async with PoliteSession(gate, **secrets) as polite:
-                await polite.get(page, **own_cookies)
+                await polite.get(page, headers=more)
         elif integration == "PoliteSession around it":
-            await PoliteSession(gate, session=own).get(page, **own_cookies)
+            await PoliteSession(gate, session=own).get(page, headers=more)
         else:
             middleware = RobotsMiddleware(gate, pace=integration == "pace")
-            await own.get(page, **own_cookies, middlewares=(middleware,))
+            await own.get(page, headers=more, middlewares=(middleware,))
     robots, asked = site.seen
     assert (robots.path, asked.path) == ("/robots.txt", "/page")
     assert not {"X-Secret", "Authorization", "Cookie"} & set(robots.headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -45,18 +45,17 @@ async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
         yield polite
 
 
-async def says(socket: aiohttp.ClientWebSocketResponse[bool], text: str) -> str:
+async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:
     await socket.send_str(text)
     async with asyncio.timeout(5):
-        return await socket.receive_str()
+        return str(await socket.receive_str())
 
 
 async def test_websocket_is_opened_and_left(site: Site, polite: PoliteSession) -> None:
     async with polite.ws_connect(f"{site.ws}/ws") as socket:
         assert isinstance(socket, aiohttp.ClientWebSocketResponse)
         assert await says(socket, "hello") == "echo hello"
-        assert not socket.closed
-    assert socket.closed
+    assert socket.close_code == aiohttp.WSCloseCode.OK
     assert site.paths == ["/robots.txt", "/ws"]
     assert site.seen[-1].headers["User-Agent"] == UA
 
