@@ -23,6 +23,7 @@ def serving(robots: bytes) -> Iterator[str]:
     here, there = spawning.Pipe()
     server = spawning.Process(target=_serve, args=(there, robots), daemon=True)
     server.start()
+    there.close()  # so that a server that dies is heard
     try:
         yield f"http://127.0.0.1:{here.recv()}"
     finally:

@@ -81,6 +81,10 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
     assert isinstance(verdict, Verdict)
     [turns] = [output for output in outputs if "/private disallow-rule" in output]
     outputs.remove(turns)
+    [aiohttp] = [output for output in outputs if "MiddlewareBypassed" in output]
+    outputs.remove(aiohttp)
+    bypassed = re.findall(r"`(MiddlewareBypassed\(.*\))`", README)
+    assert aiohttp.splitlines() == ["200", "disallow-rule", "200", "200", *bypassed, "200"]
     assert sorted(turns.split("\n")) == ["", "/", "/a", "/private disallow-rule"]
     denied = "a Disallow rule is the most specific match: line 2, 'Disallow: /private'"
     assert [output for output in outputs if output] == [
