@@ -145,8 +145,9 @@ async def test_handshake_that_is_too_many_closes_the_host(
         await polite.ws_connect(f"{site.ws}{path}")
     assert turns(gate) == 0
     for ask in (polite.get, polite.ws_connect):
-        with pytest.raises(TooFar) as caught:
-            await ask(f"{site.base}/ws", max_wait_s=60)
+        async with asyncio.timeout(5):
+            with pytest.raises(TooFar) as caught:
+                await ask(f"{site.base}/ws", max_wait_s=60)
         assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
     assert site.pages == [path]
 
@@ -180,7 +181,7 @@ async def test_longest_wait_is_that_of_the_handshake_or_else_of_the_session(site
         assert not waiting.done()
         waiting.cancel()
         await until(waiting.done)
-    async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
+    async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"), asyncio.timeout(5):
         with pytest.raises(TooFar):
             await polite.ws_connect(f"{site.ws}/ws", max_wait_s=0.01)
     assert "/ws" not in site.pages

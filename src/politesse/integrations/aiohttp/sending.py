@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from politesse.view import AgentView
 
 _DOT_SEGMENT: Final = re.compile(r"/(?:\.|%2[Ee]){1,2}(?:/|$)")
-_HTTP_OF: Final = {"ws": "http", "wss": "https"}
 _SWITCHING_PROTOCOLS: Final = 101
 _ABANDONED_S: Final = 1.0  # behind the total timeout, which aiohttp rounds up to the next second
 
@@ -37,13 +36,15 @@ class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
 
 def judged_url(url: URL) -> str:
     """Return what is judged of a URL that is to be sent: a WebSocket is opened by a request of HTTP."""
-    return str(url.with_scheme(_HTTP_OF[url.scheme]) if url.scheme in _HTTP_OF else url)
+    text = str(url)
+    return f"http{text[2:]}" if text.startswith("ws") else text
 
 
 def sent_url(request: ClientRequest) -> str:
     """Return the URL that is sent; raises ClientInvalidURL where what is judged would be another."""
     url = judged_url(request.url)
-    if _DOT_SEGMENT.search(request.url.raw_path) is not None:  # from URL(..., encoded=True): others are resolved
+    # Such a path comes from URL(..., encoded=True): others are resolved. Looked for closely where there can be one.
+    if ("/." in url or "/%2" in url) and _DOT_SEGMENT.search(request.url.raw_path) is not None:
         raise ClientInvalidURL(url, "would be sent with dot segments; resolve them first")
     return url
 
