@@ -10,7 +10,7 @@
     identity, policy          who the crawler says it is, and its own word on a host
     gatekeeper, view, sieve   the question before each request, for one URL or for many
     queue, lanes              URLs in, turns out, whichever host is ready
-    integrations/, cli/       inside aiohttp; the command ``politesse``
+    integrations/, cli/       inside aiohttp, httpx and Scrapy; the command ``politesse``
 """
 
 from politesse.access.cache import ComponentFailed, RobotsFetched
@@ -25,6 +25,7 @@ from politesse.errors import (
     PolitesseWarning,
     StoreError,
     TooFar,
+    WrongEventLoop,
 )
 from politesse.events import Event
 from politesse.gatekeeper import Gatekeeper, Statistics
@@ -86,5 +87,6 @@ __all__ = [
     "TooFar",
     "Turn",
     "Verdict",
+    "WrongEventLoop",
     "__version__",
 ]

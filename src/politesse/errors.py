@@ -6,6 +6,7 @@
     ├── ConfigurationError   the caller's mistake, found when an option is given (also a ValueError)
     ├── InvalidURL           not an absolute http(s) URL that could be requested (also a ValueError)
     ├── ClosedError          asked after, or while, the gatekeeper was closed (also a RuntimeError)
+    ├── WrongEventLoop       waited for in another event loop than its own (also a RuntimeError)
     │   └── QueueClosed      put into, or asked of, a queue that was closed
     ├── StoreError           a store could not read or write a record
     ├── TooFar               the next turn at a host is further away than the caller would wait
@@ -53,6 +54,13 @@ class InvalidURL(PolitesseError, ValueError):
 
 class ClosedError(PolitesseError, RuntimeError):
     """The gatekeeper was closed: no further question can be answered."""
+
+
+class WrongEventLoop(PolitesseError, RuntimeError):
+    """A gatekeeper was waited for in another event loop than the one it belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__("this gatekeeper belongs to another event loop, in which it was used first: make one for each")
 
 
 class StoreError(PolitesseError):

@@ -419,7 +419,8 @@ class _Exemption:
     __slots__ = ("_reason", "_view", "ask_ahead", "pace_rules")
 
     def __init__(self, view: AgentView, reason: str) -> None:
-        if not reason.strip():
+        given: object = reason  # exempt=True is soon written
+        if not isinstance(given, str) or not given.strip():
             raise ConfigurationError(f"exempt={reason!r}: give the reason, as in exempt='our own server'")
         self._view = view
         self._reason = reason

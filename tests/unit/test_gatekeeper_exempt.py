@@ -150,3 +150,9 @@ async def test_view_of_another_agent_exempts_in_its_own_name(gate: Gatekeeper) -
     images = gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0")
     async with images.turn(f"{SITE}/", exempt=WHY) as turn:
         assert "examplebot-image" in str(turn.verdict.agent)
+
+
+@pytest.mark.parametrize("reason", [True, 5, b"ours"])
+async def test_an_exemption_without_a_reason_in_words_is_a_mistake(gate: Gatekeeper, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match="give the reason"):
+        await gate.take_turn("https://example.com/", exempt=reason)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from politesse.access.entry import Entry
 from politesse.access.outcome import Record, Standing, advance, is_closed, standing
-from politesse.errors import ClosedError, StoreError
+from politesse.errors import ClosedError, StoreError, WrongEventLoop
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots import RobotsTxt
@@ -160,7 +160,7 @@ class RobotsCache:
     async def entry(self, origin: Origin, agent: str) -> Entry:
         """Return a valid entry of ``origin`` that answers ``agent``, asking for robots.txt if need be.
 
-        Raises ClosedError.
+        Raises ClosedError, WrongEventLoop.
         """
         key = str(origin)
         while True:
@@ -170,6 +170,8 @@ class RobotsCache:
             if entry is not None and entry.answers(agent):
                 return entry
             flight = self._flights.get(key) or self._take_off(origin, agent)
+            if flight.landed.get_loop() is not asyncio.get_running_loop():
+                raise WrongEventLoop
             flight.agents.add(agent)
             # Shielded: the flight is the cache's, and a waiter that gives up takes nobody down with it.
             landed = await asyncio.shield(flight.landed)

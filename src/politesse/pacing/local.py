@@ -8,12 +8,14 @@ to.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse.errors import ClosedError, TooFar
+from politesse.errors import ClosedError, TooFar, WrongEventLoop
 from politesse.events import Event, Publisher
 from politesse.pacing.backoff import CLOSING, Bearing
 from politesse.pacing.pace import PacingOptions
@@ -77,6 +79,7 @@ class LocalPacer:
         self._pushes = 0
         self._timer: Timer | None = None
         self._timer_mono = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def try_start(self, key: str, origin: str, rules: RuleSet | None) -> Permit | NotYet:
@@ -108,13 +111,15 @@ class LocalPacer:
     ) -> Permit:
         """Wait in line for leave to start a request; see ``try_start``. With ``again`` at the head of the line.
 
-        Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; and ClosedError.
+        Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; ClosedError, and
+        WrongEventLoop.
         """
         self._check_open(key)
         now_mono = self._monotonic()
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
             return self._stamp(slot, now_mono)
+        self._check_loop()
         waiter = Waiter()
         alarm = None
         if max_wait_s is not None:
@@ -153,9 +158,11 @@ class LocalPacer:
     def when_ready(self, key: str, origin: str, rules: RuleSet | None, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a request may start at ``key`` and nobody waits for it; or at the close.
 
-        It is no place in line: ``try_start``, which see, tells whether there is leave. Raises ClosedError.
+        It is no place in line: ``try_start``, which see, tells whether there is leave. Raises ClosedError, and
+        WrongEventLoop.
         """
         self._check_open(key)
+        self._check_loop()
         slot = self._slot(key, origin, rules, self._monotonic())
         slot.watchers.append(callback)
         self._arm(slot)
@@ -326,6 +333,14 @@ class LocalPacer:
         if self._closed:
             raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
 
+    def _check_loop(self) -> None:
+        """Let whoever is to wait know that nobody would wake him: the timer is in the loop that came first."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise WrongEventLoop
+
     def _too_far(self, slot: Slot, max_wait_s: float) -> TooFar:
         return TooFar(slot.key, slot.not_yet(self._monotonic(), self._wall()), max_wait_s)
 
@@ -384,6 +399,9 @@ class LocalPacer:
                 return
             self._timer.cancel()
         self._timer_mono = at_mono
+        if self._loop is None:
+            with suppress(RuntimeError):  # none is running: then the clock is no event loop's either
+                self._loop = asyncio.get_running_loop()
         delay_s = max(at_mono - self._monotonic(), _MIN_TIMER_S)
         self._timer = self._clock.call_later(delay_s, self._on_timer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
@@ -130,7 +130,7 @@ class RobotsMiddleware:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
 
     async def _in_turn(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        previous = cast("ClientResponse | None", request.response)  # aiohttp sets it when it sends, declares it None
+        previous = request.response  # None until it was sent once
         if previous is not None:
             previous.release()  # a middleware outside repeats the request, as to answer a challenge
         turn = await take_turn(self._gate, sent_url(request), self._max_wait_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,8 @@ from aiohttp import hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import ClosedError, Disallowed, InvalidURL
+from politesse.origin import Origin
+from politesse.robots.pattern import has_dot_segments
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from politesse.turns import Turn
     from politesse.view import AgentView
 
-_DOT_SEGMENT: Final = re.compile(r"/(?:\.|%2[Ee]){1,2}(?:/|$)")
 _SWITCHING_PROTOCOLS: Final = 101
 _ABANDONED_S: Final = 1.0  # behind the total timeout, which aiohttp rounds up to the next second
 
@@ -44,9 +44,26 @@ def sent_url(request: ClientRequest) -> str:
     """Return the URL that is sent; raises ClientInvalidURL where what is judged would be another."""
     url = judged_url(request.url)
     # Such a path comes from URL(..., encoded=True): others are resolved. Looked for closely where there can be one.
-    if ("/." in url or "/%2" in url) and _DOT_SEGMENT.search(request.url.raw_path) is not None:
+    if ("/." in url or "/%2" in url) and has_dot_segments(request.url.raw_path):
         raise ClientInvalidURL(url, "would be sent with dot segments; resolve them first")
+    host = request.headers.get(hdrs.HOST)
+    if host is not None and f"//{host}/" not in url:
+        _check_host(host, url)
     return url
+
+
+def _check_host(host: str, url: str) -> None:
+    """Raise ClientInvalidURL where the Host header, which the caller has set, names a site whose rules do not count."""
+    scheme, _, _ = url.partition(":")
+    try:
+        same = Origin.of(f"{scheme}://{host}") == Origin.of(url)
+    except InvalidURL as error:
+        if error.url == url:
+            return  # the URL is refused for what is wrong with it
+        same = False
+    if not same:
+        problem = f"would be sent with the Host header {host!r:.100}: another site, whose rules count"
+        raise ClientInvalidURL(url, problem)
 
 
 def introduce(request: ClientRequest, identity: Identity) -> None:

@@ -1,0 +1,44 @@
+"""A Host header that names another site than the URL: the rules of the wrong one would count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from politesse import Gatekeeper, PacingOptions, PoliteSession
+from politesse.integrations.aiohttp import ClientInvalidURL, RobotsMiddleware
+from tests.integration.sites import Site, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.mark.parametrize("host", ["other.example", "127.0.0.1", "127.0.0.1:1", "[::1", "", "user@127.0.0.1"])
+@pytest.mark.parametrize("paced", [False, True])
+async def test_another_site_in_the_host_header_is_refused(site: Site, host: str, *, paced: bool) -> None:
+    async with Gatekeeper(UA, pacing=PacingOptions(min_delay_s=0.0)) as gate:
+        middleware = RobotsMiddleware(gate, pace=paced)
+        async with aiohttp.ClientSession(middlewares=(middleware,)) as session:
+            with pytest.raises(ClientInvalidURL, match="Host"):
+                await session.get(f"{site.base}/page", headers={"Host": host})
+        async with PoliteSession(gate) as web:
+            with pytest.raises(ClientInvalidURL, match="Host"):
+                await web.get(f"{site.base}/page", headers={"Host": host})
+    assert "/page" not in site.paths
+
+
+async def test_the_same_site_in_the_host_header_is_not(site: Site) -> None:
+    host = site.base.removeprefix("http://").upper()
+    async with Gatekeeper(UA) as gate, aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session:
+        assert (await session.get(f"{site.base}/page", headers={"Host": host})).status == 200
+        assert (await session.get(f"{site.base}/page")).status == 200
