@@ -105,8 +105,11 @@ class RobotsMiddleware:
         introduce(request, self._gate.identity)
         if self._pace:
             return await self._in_turn(request, handler)
+        url = sent_url(request)
         try:
-            verdict = await self._gate.check(sent_url(request))
+            verdict = self._gate.peek(url)  # what is known costs no coroutine
+            if verdict is None:
+                verdict = await self._gate.check(url)
         except InvalidURL as error:
             raise ClientInvalidURL(error.url, error.problem) from None
         if not verdict:

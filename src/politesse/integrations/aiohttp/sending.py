@@ -36,8 +36,11 @@ class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
 
 def judged_url(url: URL) -> str:
     """Return what is judged of a URL that is to be sent: a WebSocket is opened by a request of HTTP."""
-    text = str(url)
-    return f"http{text[2:]}" if text.startswith("ws") else text
+    scheme = url.scheme
+    if scheme.startswith("ws"):
+        scheme = f"http{scheme[2:]}"
+    # yarl keeps path and query as a text once they were asked for, and aiohttp is going to: less than str(url) costs.
+    return f"{scheme}://{url.raw_authority}{url.raw_path_qs}"
 
 
 def sent_url(request: ClientRequest) -> str:
@@ -47,7 +50,7 @@ def sent_url(request: ClientRequest) -> str:
     if ("/." in url or "/%2" in url) and has_dot_segments(request.url.raw_path):
         raise ClientInvalidURL(url, "would be sent with dot segments; resolve them first")
     host = request.headers.get(hdrs.HOST)
-    if host is not None and f"//{host}/" not in url:
+    if host is not None and host != request.url.raw_authority:
         _check_host(host, url)
     return url
 
