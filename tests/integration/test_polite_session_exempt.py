@@ -156,6 +156,7 @@ async def test_redirect_to_another_host_is_judged(
 async def test_what_a_middleware_makes_another_host_is_judged(site: Site, other: Site, polite: PoliteSession) -> None:
     async def stray(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         request.url = request.url.with_host(other.host).with_port(int(other.base.rpartition(":")[2]))
+        request.headers["Host"] = request.url.raw_authority
         return await handler(request)
 
     with pytest.raises(ClientDisallowed):
