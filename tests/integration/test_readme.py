@@ -111,6 +111,11 @@ async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
         answers = re.findall(r"^(RobotsTxt\.\S.*?) +# (True|False):", code, re.MULTILINE)
         assert [repr(eval(expression, names)) for expression, _ in answers] == [answer for _, answer in answers]  # noqa: S307 - our own README
         assert len(answers) == 2
+        code = next(code for code in PYTHON if "RobotRules" in code)
+        await run(code, port, names)
+        answers = re.findall(r"^(rules\.allowed\S+) +# (<.*?>)", code, re.MULTILINE)
+        assert [repr(eval(expression, names)) for expression, _ in answers] == [answer for _, answer in answers]  # noqa: S307 - our own README
+        assert len(answers) == 2
 
 
 def test_first_screen_has_the_two_commands() -> None:

@@ -128,8 +128,12 @@ class PacerMachine(RuleBasedStateMachine):
             ready = self.clock.monotonic() >= host.least_mono()
             assert self.closed or (free and ready and not host.line), "called in vain"
 
+        async def watch() -> None:
+            self.pacer.when_ready(name, name, DELAYS[host.delay_s], called)
+
         host.watching += 1
-        self.pacer.when_ready(name, name, DELAYS[host.delay_s], called)
+        self.loop.run_until_complete(watch())
+        self._sweep()
 
     @precondition(lambda self: any(host.under_way for host in self.hosts.values()))
     @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 429)))

@@ -31,6 +31,11 @@ class FirstMatchRuleSet(RuleSet):
 
     __slots__ = ("_all_prefixes", "_in_order")
 
+    @property
+    def in_order(self) -> tuple[Rule, ...]:
+        """The rules in the order in which they are tried."""
+        return tuple(rule for _, rule in self._in_order)
+
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
         if target == ROBOTS_TXT:

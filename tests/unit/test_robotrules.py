@@ -1,0 +1,293 @@
+"""The interface of WWW::RobotRules: its manual, its tests, and what "HTTP: The Definitive Guide" says of it."""
+
+# ruff: noqa: S108 - these are paths of a web site
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from politesse.errors import ConfigurationError, InvalidURL
+from politesse.robotrules import Answer, RobotRules
+
+JOE = "http://www.joes-hardware.com"
+MARY = "http://www.marys-antiques.com"
+MARYS_ROBOTS_TXT = """\
+# Keep Suzy's robot out of all the dynamic URLs because it doesn't understand them
+User-Agent: Suzy-Spider
+Disallow: /dynamic
+Allow: /private/suzy-stuff
+Disallow: /private
+
+User-Agent: Furniture-Finder
+Allow: /dynamic/check-inventory
+Disallow: /dynamic
+Disallow: /private
+
+User-Agent: *
+Disallow: /dynamic
+Disallow: /private
+"""
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_only_allowed_is_true() -> None:
+    assert {answer.name: (int(answer), bool(answer)) for answer in Answer} == {
+        "ALLOWED": (1, True),
+        "DENIED": (0, False),
+        "UNKNOWN": (-1, False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("SuperRobot/1.0", "SuperRobot"),
+        ("FooBot", "FooBot"),
+        ("FooBot/1.2", "FooBot"),
+        ("FooBot/1.2 [http://foobot.int; foo@bot.int]", "FooBot"),
+        ("  MOMspider/1.0 libwww", "MOMspider"),
+    ],
+)
+def test_a_name_is_its_first_word_without_a_version(name: str, short: str) -> None:
+    assert RobotRules(name).agent() == short
+
+
+@pytest.mark.parametrize("name", ["", "  ", "/1.0"])
+def test_a_name_without_a_word_is_a_mistake(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="name"):
+        RobotRules(name)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_sites_are_kept_apart(*, exact: bool) -> None:
+    rules = RobotRules("SuperRobot/1.0", perl_exact=exact)
+    rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow: /tools\n")
+    rules.parse(f"{MARY}/robots.txt", b"User-agent: *\nDisallow: /private\n")
+    assert rules.allowed(f"{JOE}/tools/x") is Answer.DENIED
+    assert rules.allowed(f"{JOE}/private") is Answer.ALLOWED
+    assert rules.allowed(f"{MARY}/private") is Answer.DENIED
+    assert rules.allowed(f"{MARY}/tools/x") is Answer.ALLOWED
+    assert rules.allowed("http://elsewhere.example/") is Answer.UNKNOWN
+
+
+def test_a_port_and_a_scheme_are_sites_of_their_own() -> None:
+    rules = RobotRules("x")
+    rules.parse("http://www.sn.no:8080/robots.txt", "User-agent: *\nDisallow: /\n")
+    assert rules.allowed("http://www.sn.no:8080/x") is Answer.DENIED
+    assert rules.allowed("http://www.sn.no/x") is Answer.UNKNOWN
+    assert rules.allowed("https://www.sn.no:8080/x") is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_parsing_again_replaces(*, exact: bool) -> None:
+    rules = RobotRules("x", perl_exact=exact)
+    rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow: /\n")
+    rules.parse(f"{JOE}/robots.txt", "")
+    assert rules.allowed(f"{JOE}/x") is Answer.ALLOWED
+    assert rules.rules(JOE) == []
+
+
+def test_what_is_stale_is_unknown() -> None:
+    clock = Time()
+    rules = RobotRules("x", clock=clock)
+    rules.parse(f"{JOE}/robots.txt", "", clock.now + 1)
+    assert rules.allowed(f"{JOE}/x") is Answer.ALLOWED
+    clock.now += 2
+    assert rules.allowed(f"{JOE}/x") is Answer.UNKNOWN
+    rules.parse(f"{JOE}/robots.txt", "")
+    assert rules.fresh_until(JOE) == clock.now + 86_400
+    assert rules.fresh_until(JOE, clock.now - 1) == clock.now + 86_400
+    assert rules.allowed(f"{JOE}/x") is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("url", ["ftp://x/", "mailto:x@example.com", "news:comp.lang.perl", "x/y", ""])
+def test_what_is_not_http_is_allowed(url: str) -> None:
+    assert RobotRules("x").allowed(url) is Answer.ALLOWED
+
+
+@pytest.mark.parametrize("url", ["http://", "https://[::1", "http:///x"])
+def test_what_names_no_site_is_an_error(url: str) -> None:
+    rules = RobotRules("x")
+    with pytest.raises(InvalidURL):
+        rules.allowed(url)
+    with pytest.raises(InvalidURL):
+        rules.parse(url, "")
+
+
+# "HTTP: The Definitive Guide", table 9-4; as the code that it shows has it, Suzy's own part is closed.
+TABLE_9_4 = {
+    "/": ("Suzy-Spider", "Furniture-Finder", "NosyBot"),
+    "/index.html": ("Suzy-Spider", "Furniture-Finder", "NosyBot"),
+    "/private/payroll.xls": (),
+    "/private/suzy-stuff/taxes.txt": ("Suzy-Spider",),
+    "/dynamic/buy-stuff?id=3546": (),
+    "/dynamic/check-inventory?kitchen": ("Furniture-Finder",),
+}
+FOR_ALLOW = {"/private/suzy-stuff/taxes.txt", "/dynamic/check-inventory?kitchen"}
+
+
+@pytest.mark.parametrize("robot", ["Suzy-Spider", "Furniture-Finder", "NosyBot"])
+@pytest.mark.parametrize("path", TABLE_9_4)
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_antiques_of_mary(path: str, robot: str, *, exact: bool) -> None:
+    rules = RobotRules(f"{robot}/1.0", perl_exact=exact)
+    rules.parse(f"{MARY}/robots.txt", MARYS_ROBOTS_TXT)
+    allowed = robot in TABLE_9_4[path] and not (exact and path in FOR_ALLOW)
+    assert rules.allowed(MARY + path) is (Answer.ALLOWED if allowed else Answer.DENIED)
+
+
+# "HTTP: The Definitive Guide", table 9-3, and the exact comparison of WWW::RobotRules (its "allowed": index).
+@pytest.mark.parametrize(
+    ("rule", "path", "matches", "matches_exactly"),
+    [
+        ("/tmp", "/tmp", True, True),
+        ("/tmp", "/tmpfile.html", True, True),
+        ("/tmp", "/tmp/a.html", True, True),
+        ("/tmp/", "/tmp", False, False),
+        ("/~fred/hi.html", "/%7Efred/hi.html", True, False),
+        ("/%7Efred/hi.html", "/~fred/hi.html", True, False),
+        ("/%7efred/hi.html", "/%7Efred/hi.html", True, False),
+        ("/~fred/hi.html", "/~fred%2Fhi.html", False, False),
+    ],
+)
+def test_paths_are_compared(rule: str, path: str, *, matches: bool, matches_exactly: bool) -> None:
+    for exact, expected in ((False, matches), (True, matches_exactly)):
+        rules = RobotRules("x", perl_exact=exact)
+        rules.parse(f"{JOE}/robots.txt", f"User-agent: *\nDisallow: {rule}\n")
+        assert rules.allowed(JOE + path) is (Answer.DENIED if expected else Answer.ALLOWED)
+
+
+def test_an_empty_rule_forbids_nothing() -> None:
+    for exact in (False, True):
+        rules = RobotRules("x", perl_exact=exact)
+        rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow:\nDisallow: /a\n")
+        assert rules.allowed(f"{JOE}/a") is Answer.ALLOWED
+
+
+def test_another_name_forgets_all() -> None:
+    rules = RobotRules("One/1.0")
+    rules.parse(f"{JOE}/robots.txt", "")
+    assert rules.agent("One/2.0") == "One"
+    assert rules.allowed(f"{JOE}/x") is Answer.ALLOWED
+    assert rules.agent("Other") == "One"
+    assert rules.agent() == "Other"
+    assert rules.allowed(f"{JOE}/x") is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("robot", "line", "mine"),
+    [
+        ("MomSpiderJr/1.0", "MOMspider", True),
+        ("SvartEnk", "SvartEnke1", False),
+        ("SvartEnke1", "svartenk", True),
+        ("Spambot", "bot", True),
+        ("FooBot", "FooBot/1.2", False),
+    ],
+)
+def test_a_line_is_mine_if_it_is_a_part_of_my_name(robot: str, line: str, *, mine: bool) -> None:
+    assert RobotRules(robot).is_me(line) is mine
+
+
+def test_visits_are_counted_by_site() -> None:
+    clock = Time()
+    rules = RobotRules("x", clock=clock)
+    assert (rules.no_visits("h:80"), rules.last_visit("h:80")) == (0, None)
+    rules.visit("h:80")
+    rules.visit("http://h/page", clock.now + 5)
+    rules.visit("h:443")
+    assert (rules.no_visits("h:80"), rules.last_visit("h:80")) == (2, clock.now + 5)
+    assert rules.no_visits("https://h") == 1
+    assert rules.allowed("http://h/") is Answer.UNKNOWN  # visited, but nothing is known
+
+
+def test_rules_are_pushed_and_cleared() -> None:
+    clock = Time()
+    rules = RobotRules("x", clock=clock)
+    rules.push_rules(JOE, "/a", "Allow: /b/c", "/b")
+    assert rules.allowed(f"{JOE}/a") is Answer.UNKNOWN
+    rules.fresh_until(JOE, clock.now + 60)
+    assert [rules.allowed(JOE + path) for path in ("/a", "/b/c", "/b", "/c")] == [
+        Answer.DENIED,
+        Answer.ALLOWED,
+        Answer.DENIED,
+        Answer.ALLOWED,
+    ]
+    rules.push_rules(JOE, "/c")
+    assert rules.allowed(f"{JOE}/c") is Answer.DENIED
+    assert rules.rules(JOE) == ["/a", "Allow: /b/c", "/b", "/c"]
+    rules.clear_rules(JOE)
+    assert rules.rules(JOE) == []
+    assert rules.allowed(f"{JOE}/a") is Answer.ALLOWED
+
+
+def test_rules_of_a_file_are_told_and_added_to() -> None:
+    rules = RobotRules("x")
+    rules.parse(f"{JOE}/robots.txt", "User-agent: *\nAllow: /a/b\nDisallow: /a\n")
+    assert rules.rules(JOE) == ["Allow: /a/b", "/a"]
+    rules.push_rules(JOE, "/c")
+    assert rules.allowed(f"{JOE}/a/b") is Answer.ALLOWED
+    assert rules.allowed(f"{JOE}/a") is Answer.DENIED
+    assert rules.allowed(f"{JOE}/c") is Answer.DENIED
+
+
+@pytest.mark.parametrize("rule", ["/a\nDisallow: /", "/a\r", "/a # b", "/\u2028"])
+def test_a_rule_that_is_more_than_a_path_is_a_mistake(rule: str) -> None:
+    rules = RobotRules("x")
+    with pytest.raises(ConfigurationError, match="give a path"):
+        rules.push_rules(JOE, "/before", rule)
+    assert rules.rules(JOE) == []
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_dump_is_loaded_as_it_was(*, exact: bool) -> None:
+    clock = Time()
+    rules = RobotRules("One/1.0", perl_exact=exact, clock=clock)
+    rules.parse(f"{MARY}/robots.txt", MARYS_ROBOTS_TXT)
+    rules.visit(MARY)
+    rules.push_rules("https://[2001:db8::1]:8443", "/caf\u00e9")
+    again = RobotRules.load(rules.dump(), clock=clock)
+    assert again.dump() == rules.dump()
+    assert repr(again) == repr(rules)
+    for path in TABLE_9_4:
+        assert again.allowed(MARY + path) is rules.allowed(MARY + path)
+
+
+def damaged(**changes: object) -> str:
+    told: dict[str, Any] = json.loads(RobotRules("One").dump())
+    return json.dumps(told | changes)
+
+
+@pytest.mark.parametrize(
+    "dumped",
+    [
+        "",
+        "garbage",
+        "[]",
+        "1",
+        "{}",
+        "[" * 100_000,
+        damaged(version=2),
+        damaged(agent=""),
+        damaged(agent=5),
+        damaged(perl_exact="no"),
+        damaged(sites=[]),
+        damaged(sites={"mailto:x": {}}),
+        damaged(sites={"http://h": {}}),
+        damaged(sites={"http://h": {"rules": [1], "fresh_until": None, "visits": 0, "last_visit": None}}),
+        damaged(sites={"http://h": {"rules": [], "fresh_until": "soon", "visits": 0, "last_visit": None}}),
+        damaged(sites={"http://h": {"rules": [], "fresh_until": None, "visits": 0.5, "last_visit": None}}),
+    ],
+)
+def test_what_is_no_dump_is_told(dumped: str) -> None:
+    with pytest.raises(ConfigurationError):
+        RobotRules.load(dumped)
