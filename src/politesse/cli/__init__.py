@@ -3,8 +3,11 @@
 ::
 
     app        the commands and their options, as typer reads them
-    asking     what check and filter have in common: the honest User-Agent, the gate
+    asking     what the commands that ask have in common: the honest User-Agent, the gate
+    reading    where explain and lint have a robots.txt from
     check      a few URLs, explained
+    explain    one URL: the file with its line numbers, and what decided
+    lint       what is wrong with a robots.txt
     filter     any number of URLs, from standard input to standard output; streams does its reading and writing
     demo/      a crawl of a little web on loopback, judged by the logs of its servers
 """

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from politesse import __version__
+from politesse import Dialect, InvalidURL, __version__
 from politesse.cli import check as check_command
+from politesse.cli import explain as explain_command
 from politesse.cli import filter as filter_command
+from politesse.cli import lint as lint_command
 from politesse.cli.asking import Asking, run
 from politesse.cli.console import errors, output
 from politesse.cli.demo import Plan
@@ -31,6 +33,10 @@ Agent = Annotated[
         help="Judge for this product token, or for that of this User-Agent. It is not sent: "
         "robots.txt is asked for in politesse's own name.",
     ),
+]
+InDialect = Annotated[
+    Dialect,
+    typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")]
 
@@ -75,6 +81,44 @@ def check(
     raise typer.Exit(run(check_command.check(asking, urls, output(), errors(), as_json=as_json)))
 
 
+@app.command()
+def explain(
+    url: Annotated[str, typer.Argument(metavar="URL", help="An absolute http or https URL.")],
+    agent: Agent = "politesse",
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Read this instead of asking the site; - for standard input.")
+    ] = None,
+    dialect: InDialect = Dialect.RFC9309,
+    timeout: Timeout = 30.0,
+    *,
+    all_dialects: Annotated[
+        bool,
+        typer.Option(
+            "--all-dialects", help="Print one line for each dialect, with a star where it is not as in --dialect."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print a JSON object for each dialect instead: the keys of check, dialect, groups [{agents, lines}], "
+            "matches [{line, field, value, length}].",
+        ),
+    ] = False,
+) -> None:
+    """Show robots.txt with the groups that count, the rules that match, the one that decides, and why.
+
+    Exit code: 0 if the URL is allowed, 1 if it is not, 2 if that could not be told.
+    """
+    asking = _asking(agent, timeout)
+    dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
+    try:
+        code = run(explain_command.explain_url(asking, url, file, dialects, output(), as_json=as_json))
+    except InvalidURL as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.Exit(code)
+
+
 @app.command("filter")
 def filter_(
     agent: Agent = "politesse",
@@ -94,6 +138,42 @@ def filter_(
     """
     asking = _asking(agent, timeout)
     raise typer.Exit(run(filter_command.filter_stdin(asking, errors(), rejected, max_pending)))
+
+
+def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        lint_command.print_codes(output())
+        raise typer.Exit
+
+
+@app.command()
+def lint(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|URL", help="Files, - for standard input, or http(s) URLs of sites whose robots.txt is meant."
+        ),
+    ],
+    dialect: InDialect = Dialect.RFC9309,
+    timeout: Timeout = 30.0,
+    *,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object per line instead: file, line, column, severity, code, message."
+        ),
+    ] = False,
+    codes: Annotated[
+        bool, typer.Option("--codes", callback=_show_codes, is_eager=True, help="List the codes and what they mean.")
+    ] = False,
+) -> None:
+    """Tell what is wrong with robots.txt, what never takes effect, and what others would misread.
+
+    Exit code: 0 without errors, warnings or not; 1 with errors; 2 if something could not be read.
+    """
+    del codes  # it was eager: this is not reached with it
+    asking = _asking("politesse", timeout)
+    raise typer.Exit(run(lint_command.lint_all(asking, sources, dialect, output(), errors(), as_json=as_json)))
 
 
 @app.command()

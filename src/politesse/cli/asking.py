@@ -1,4 +1,4 @@
-"""What ``check`` and ``filter`` have in common: who asks, for whom, and how."""
+"""What the commands that ask have in common: who asks, for whom, and how."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 INTERRUPTED: Final = 130
 """The exit code that a shell shows for a program that Ctrl-C ended: 128 and SIGINT."""
 
-_CONNECT_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,23 @@ class Asking:
             raise ConfigurationError(
                 f"--agent {agent!r}: give the product token that robots.txt would name, as in 'ExampleBot'"
             )
-        with _no_impersonation():
+        with no_impersonation():
             Identity.of(USER_AGENT, token)
         return cls(token, timeout_s)
 
     @asynccontextmanager
     async def gate(self) -> AsyncGenerator[AgentView, None]:
         """Open a gate that asks in politesse's own name, and judges for the token."""
-        connect_timeout_s = min(_CONNECT_TIMEOUT_S, self.timeout_s)
+        connect_timeout_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
         fetch = FetchOptions(connect_timeout_s=connect_timeout_s, total_timeout_s=self.timeout_s)
         async with Gatekeeper(USER_AGENT, fetch=fetch) as gate:
-            with _no_impersonation():
+            with no_impersonation():
                 view = gate.agent(tokens=self.token)
             yield view
 
 
 @contextmanager
-def _no_impersonation() -> Generator[None, None, None]:
+def no_impersonation() -> Generator[None, None, None]:
     """Silence the warning that the User-Agent does not contain the token: that is the point."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolitesseWarning)

@@ -8,7 +8,8 @@ Allow with wildcards, or no Disallow beside the Allows; else it is allowed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar
 
 from politesse.robots.directives import VERSION_1
 from politesse.robots.pattern import Wildcard, decode_prefix
@@ -27,6 +28,10 @@ _Candidate = tuple[str, Wildcard, Rule]
 class ConnerRuleSet(RuleSet):
     """See the module. A target costs at most the octets of all patterns times its own."""
 
+    precedence: ClassVar[str] = (
+        "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
+    )
+
     __slots__ = ("_allowing", "_denying", "_explicit", "_general", "_general_prefixes", "_otherwise")
 
     def decide(self, target: str) -> Match:
@@ -41,6 +46,30 @@ class ConnerRuleSet(RuleSet):
             return rule.match
         return self._otherwise
 
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules in the order of the file; of an Allow and a Disallow of one path without ``*``, the Allow."""
+        general = [rule for _, rule in self._general]
+        wildcards = [rule for _, _, rule in (*self._denying, *self._allowing)]
+        return sorted([*general, *self._explicit.values(), *wildcards], key=attrgetter("line"))
+
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """Return the pieces between the stars, in version 1 the path and nothing: whatever starts with it matches."""
+        return (rule.pattern, "") if self._is_general else tuple(rule.pattern.split("*"))
+
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """Whether ``other`` decides nothing that ``rule`` matches too, and would not be missed.
+
+        An Allow that never matches still closes the rest of the site, and a Disallow that never does may open it.
+        """
+        alike = rule.pattern == other.pattern or self._is_general or ("*" in rule.pattern and "*" in other.pattern)
+        closes = rule.allow and rule.pattern != other.pattern
+        return rule.allow is other.allow and alike and not closes and rule.line < other.line
+
+    @property
+    def _is_general(self) -> bool:
+        return self._version[0] == VERSION_1[0]
+
     def _compile(self, lines: Sequence[Line]) -> None:
         self._general: tuple[tuple[str, Rule], ...] = ()
         self._explicit: dict[str, Rule] = {}
@@ -48,7 +77,7 @@ class ConnerRuleSet(RuleSet):
         self._allowing: tuple[_Candidate, ...] = ()
         self._otherwise = NO_RULE_MATCH
         said = [line for line in lines if line.value and not is_void(line)]
-        if self._version[0] == VERSION_1[0]:
+        if self._is_general:
             rules = _rules([line for line in said if line.field == "disallow"], decode_prefix)
             self._general = tuple((rule.pattern, rule) for rule in rules)
         else:

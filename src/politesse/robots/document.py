@@ -31,16 +31,18 @@ class Group:
 
     Attributes:
         agents: the names in lower case, ``*`` for everybody, each with its place among them, from 0.
+        heads: its user-agent lines.
         rules: the lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
         directives: the other fields that belong to agents, each with its typed value and the number of agents
             that were listed before it: it binds those only.
         version: the version of the standard that it is written in, where a dialect has versions.
     """
 
-    __slots__ = ("agents", "directives", "rules", "version")
+    __slots__ = ("agents", "directives", "heads", "rules", "version")
 
     def __init__(self) -> None:
         self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
+        self.heads: list[Line] = []
         self.rules: list[Line] = []
         self.directives: list[tuple[int, Line, float | RequestRate | TimeWindow | str]] = []
         self.version = VERSION_1
@@ -110,6 +112,10 @@ class RobotsTxt:
                 if listed_at < agents_before:
                     directives.add(line.field, value)
         return self._traits.matching.rule_set(rules, directives, self.dialect, self.origin)
+
+    def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
+        """Return the groups whose rules ``rules_for`` gives to a crawler, in the order of the file."""
+        return [group for group, _ in self._bound([agent] if isinstance(agent, str) else agent)]
 
     def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
         """Return the groups that bind a crawler, each with the place of its name in it."""
@@ -207,6 +213,7 @@ class RobotsTxt:
             group.directives.append((len(group.agents), line, value))
 
     def _name(self, group: Group, line: Line, name: str) -> None:
+        group.heads.append(line)
         if not name or Quirk.CONTROL_CHARACTER in line.quirks:
             line.quirks += (Quirk.NAMES_NOBODY,)
             return

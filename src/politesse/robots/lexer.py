@@ -108,11 +108,10 @@ class Lexed(NamedTuple):
 
 def lex(body: bytes | str, syntax: Syntax) -> Lexed:
     """Split a robots.txt into its lines. Raises on no content whatsoever; time and memory linear in its length."""
-    text, quirks = _decode(body, syntax.max_octets)
+    text, quirks = decode(body, syntax.max_octets)
     if _HTML.match(text[:256]) is not None:
         quirks += (Quirk.LOOKS_LIKE_HTML,)
-    # Not str.splitlines: that also splits at VT, FF, FS to US, NEL, U+2028 and U+2029, which are data here.
-    rows = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    rows = split_rows(text)
     cut = _cut_lines(rows, syntax.max_line_octets)
     any_control = _CONTROL.search(text) is not None  # once for the file: nearly none has any
     # A file spells its few field names again and again: each spelling is stripped and looked up once.
@@ -138,7 +137,15 @@ def lex(body: bytes | str, syntax: Syntax) -> Lexed:
     for line in lines if cut else ():
         if line.number in cut:
             line.quirks += (Quirk.LINE_CUT,)
-    return Lexed(lines, quirks, _blank_lines(rows) if syntax.blank_lines else ())
+    return Lexed(lines, quirks, blank_lines(rows) if syntax.blank_lines else ())
+
+
+def split_rows(text: str) -> list[str]:
+    """Split a decoded file at the ends of its lines.
+
+    Not str.splitlines: that also splits at VT, FF, FS to US, NEL, U+2028 and U+2029, which are data here.
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _field(name: str, syntax: Syntax) -> tuple[str, str, tuple[Quirk, ...]]:
@@ -168,7 +175,8 @@ def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
     return frozenset(cut)
 
 
-def _blank_lines(rows: list[str]) -> list[int]:
+def blank_lines(rows: list[str]) -> list[int]:
+    """Return the numbers of the lines with nothing on them, from 1; one with a comment only is none."""
     return [number for number, row in enumerate(rows, 1) if not row.strip(_BLANKS)]
 
 
@@ -191,16 +199,18 @@ def cut_at_line_end(body: bytes, limit: int) -> bytes:
     return body[: max(body.rfind(b"\n", 0, limit), body.rfind(b"\r", 0, limit)) + 1]
 
 
-def _octets(text: str) -> bytes:
+def octets_of(text: str) -> bytes:
+    """Return the octets of a file that was given as text."""
     try:
         return text.encode("utf-8", "surrogateescape")  # it may have been read from a file as Python reads file names
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 
 
-def _decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk, ...]]:
+def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk, ...]]:
+    """Return the text of a file, or of the whole lines among its first ``max_octets``, and the quirks of the whole."""
     if isinstance(body, str):
-        body = _octets(body)
+        body = octets_of(body)
     quirks = NO_QUIRKS
     if max_octets is not None and len(body) > max_octets:
         body = cut_at_line_end(body, max_octets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from politesse.errors import InvalidURL
 from politesse.origin import split
@@ -29,6 +29,8 @@ class FirstMatchRuleSet(RuleSet):
     A target costs at most the octets of all paths.
     """
 
+    precedence: ClassVar[str] = "the first rule that matches decides"
+
     __slots__ = ("_all_prefixes", "_in_order")
 
     @property
@@ -45,6 +47,19 @@ class FirstMatchRuleSet(RuleSet):
                 if target.startswith(prefix):
                     return rule.match
         return NO_RULE_MATCH
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules in the order of the file, of equal ones the first."""
+        return [rule for _, rule in self._in_order]
+
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """Return the path, and nothing: whatever starts with it matches."""
+        return (rule.pattern, "")
+
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """Whether ``rule`` stands before ``other``."""
+        return rule.line < other.line
 
     def _compile(self, lines: Sequence[Line]) -> None:
         ends = self._matching.empty_disallow_ends

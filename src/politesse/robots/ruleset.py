@@ -14,7 +14,8 @@ A target costs at most the octets of all patterns times its own.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse.origin import split
 from politesse.robots.directives import VERSION_1
@@ -87,7 +88,10 @@ class RuleSet:
         visit_times: the Visit-times.
         comments: the Comments, meant for the crawler's operator; untrusted text.
         weight_bytes: about how much memory it takes.
+        precedence: which of several rules that match decides, in words.
     """
+
+    precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
 
     __slots__ = (
         "__weakref__",
@@ -186,6 +190,28 @@ class RuleSet:
             return NO_RULE_MATCH
         match = best.known_match
         return best.match if match is None else match
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules in the order of the file; of equal ones the one that counts. Made on demand."""
+        wildcards = [rule for _, group in self._floating for _, _, rule in group]
+        wildcards += [rule for _, _, rule in self._rooted]
+        root = [] if self._root is None else [self._root]
+        return sorted([*root, *self._prefix_rules, *self._exact.values(), *wildcards], key=attrgetter("line"))
+
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """Return what a target in normal form has to consist of, from end to end, for ``rule`` to match it.
+
+        That is these pieces, in order, with anything or nothing between each two of them.
+        """
+        pieces = rule.pattern.removesuffix("$").split("*")
+        return tuple(pieces) if rule.pattern.endswith("$") else (*pieces, "")
+
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """Whether ``other`` decides nothing that ``rule`` matches too."""
+        if rule.pattern == other.pattern and rule.allow is other.allow:
+            return rule.line < other.line
+        return _outranks(rule, other)
 
     def _compile(self, lines: Sequence[Line]) -> None:
         rules = _strongest(lines, self._matching)

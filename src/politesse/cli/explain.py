@@ -1,0 +1,175 @@
+"""``politesse explain``: the file with its line numbers, and which of them made the answer what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from politesse import Dialect, RobotsTxt, Verdict
+from politesse.cli.check import as_record
+from politesse.cli.console import plain
+from politesse.cli.reading import OneFetch, read_file
+from politesse.origin import split
+from politesse.robots.explain import explain
+from politesse.robots.lexer import cut_at_line_end, decode, split_rows
+from politesse.robots.lint import MAX_OCTETS
+from politesse.verdict import UNDECIDED, AccessResult, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from politesse.cli.asking import Asking
+    from politesse.robots import Group
+    from politesse.robots.explain import Explanation
+
+_MAX_ROW: Final = 160  # characters of a line of the file
+_IN_GROUP, _MATCHES, _DECIDES = "|", "*", ">"
+_MAX_NAMES: Final = 5
+_WIDEST: Final = max(len(dialect.value) for dialect in Dialect)
+_LEGEND: Final = f"{_IN_GROUP} in a group that counts   {_MATCHES} matches   {_DECIDES} decides"
+_STYLES: Final = {_IN_GROUP: "", _MATCHES: "yellow", _DECIDES: "bold"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one dialect makes of it: the verdict and, where there is a file, how it came about."""
+
+    dialect: Dialect
+    verdict: Verdict
+    explanation: Explanation | None
+
+
+async def explain_url(
+    asking: Asking, url: str, file: str | None, dialects: list[Dialect], out: Console, *, as_json: bool
+) -> int:
+    """Print how a dialect judges ``url``, of several each in one line; returns the exit code, that of the first.
+
+    The robots.txt is ``file``, or asked for once. Raises InvalidURL, and OSError where the file cannot be read.
+    """
+    answers, body = await _ask(asking, url, file, dialects)
+    first = answers[0]
+    if as_json:
+        for answer in answers:
+            out.print(plain(json.dumps(_as_record(answer))), soft_wrap=True)
+    elif len(answers) > 1:
+        for answer in answers:
+            out.print(_in_one_line(answer, first), soft_wrap=True)
+    else:
+        if first.explanation is not None:
+            _print_file(first.explanation, body, out)
+        _print_answer(first, out)
+    if first.verdict.reason in UNDECIDED:
+        return 2
+    return 0 if first.verdict else 1
+
+
+async def _ask(asking: Asking, url: str, file: str | None, dialects: list[Dialect]) -> tuple[list[_Answer], bytes]:
+    """Return what each dialect makes of one robots.txt, and the file."""
+    origin, _ = split(url)
+    answers: list[_Answer] = []
+    if file is not None:
+        body = read_file(file)
+        body = body if len(body) <= MAX_OCTETS else cut_at_line_end(body, MAX_OCTETS)
+        for dialect in dialects:
+            explanation = explain(RobotsTxt.parse(body, dialect, origin=origin), url, asking.token)
+            verdict = Verdict(url, asking.token, explanation.match.allowed, explanation.match)
+            answers.append(_Answer(dialect, verdict, explanation))
+        return answers, body
+    fetch = OneFetch(asking)
+    for dialect in dialects:
+        async with fetch.gate(asking, dialect) as gate:
+            verdict = await gate.check(url)
+        is_file = verdict.source is not None and verdict.source.result is AccessResult.SUCCESSFUL
+        robots = RobotsTxt.parse(fetch.body, dialect, origin=origin) if is_file else None
+        answers.append(_Answer(dialect, verdict, explain(robots, url, asking.token) if robots is not None else None))
+    return answers, fetch.body
+
+
+def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
+    """Print the file, each line with its number, a mark where it counts, and what it came to."""
+    marks: dict[int, str] = {}
+    for group in explanation.groups:
+        lines = [*group.heads, *group.rules, *(line for _, line, _ in group.directives)]
+        marks |= dict.fromkeys((line.number for line in lines), _IN_GROUP)
+    remarks: dict[int, str] = {}
+    for rule in explanation.matches:
+        marks[rule.line] = _MATCHES
+        remarks[rule.line] = f"matches, length {len(rule.pattern)}"
+    if explanation.winner is not None:
+        marks[explanation.winner.line] = _DECIDES
+        remarks[explanation.winner.line] = f"decides, length {len(explanation.winner.pattern)}"
+    if explanation.ended_by is not None:
+        marks[explanation.ended_by.number] = _DECIDES
+        remarks[explanation.ended_by.number] = "decides: nothing behind it is tried"
+    rows = split_rows(decode(body, None)[0])
+    if rows[-1] == "":
+        rows.pop()
+    for number, row in enumerate(rows, 1):
+        mark = marks.get(number, " ")
+        shown = printable(row[:_MAX_ROW].replace("\t", " ")) + ("..." if len(row) > _MAX_ROW else "")
+        line = plain(f"{mark} {number:>{len(str(len(rows)))}}  {shown}".rstrip(), _STYLES.get(mark, "dim"))
+        if number in remarks:
+            line.append(f"   <- {remarks[number]}")
+        out.print(line, soft_wrap=True)
+    out.print(plain(_LEGEND, "dim"), soft_wrap=True)
+    out.print()
+
+
+def _print_answer(answer: _Answer, out: Console) -> None:
+    first, *details = answer.verdict.explain().splitlines()  # made printable by the verdict
+    out.print(plain(first, "bold green" if answer.verdict else "bold red"), soft_wrap=True)
+    explanation = answer.explanation
+    if explanation is not None:
+        groups = "none binds this agent" if not explanation.groups else " + ".join(map(_group, explanation.groups))
+        details.append(f"  groups: {groups}")
+        if len(explanation.matches) > 1:
+            details.append(f"  of {len(explanation.matches)} matches: {explanation.precedence}")
+        if explanation.ended_by is not None:
+            details.append(f"  line {explanation.ended_by.number}: an empty Disallow, behind which nothing is tried")
+    details.append(f"  dialect: {answer.dialect.value}")
+    out.print(plain("\n".join(details)), soft_wrap=True)
+
+
+def _group(group: Group) -> str:
+    numbers = [line.number for line in (*group.heads, *group.rules)]
+    names = printable(", ".join(list(group.agents)[:_MAX_NAMES])) + (", ..." if len(group.agents) > _MAX_NAMES else "")
+    return f"{names} (lines {min(numbers)} to {max(numbers)})"
+
+
+def _in_one_line(answer: _Answer, first: _Answer) -> Text:
+    """Return the answer of a dialect; a star before it where it is not that of the first."""
+    verdict = answer.verdict
+    mark = " " if verdict.allowed is first.verdict.allowed else "*"
+    word = "allowed" if verdict else "disallowed"
+    line = plain(f"{mark} {answer.dialect.value:<{_WIDEST}}  ")
+    line.append(f"{word:<10}", "bold green" if verdict else "bold red")
+    rule = verdict.rule
+    why = verdict.reason.value if rule is None else f"line {rule.line}, {printable(str(rule)[:_MAX_ROW])}"
+    return line.append(f"  {why}")
+
+
+def _as_record(answer: _Answer) -> dict[str, Any]:
+    """Return an answer as ``--json`` prints it: that of ``check``, and behind it how it came about.
+
+    ::
+
+        dialect  the dialect
+        groups   [{agents, lines}]: the groups that count, with the numbers of their user-agent lines and rules
+        matches  [{line, field, value, length}]: every rule that matches, with its length in octets
+
+    Both are null where there is no file.
+    """
+    explanation = answer.explanation
+    groups = matches = None
+    if explanation is not None:
+        groups = [
+            {"agents": list(group.agents), "lines": [line.number for line in (*group.heads, *group.rules)]}
+            for group in explanation.groups
+        ]
+        matches = [
+            {"line": rule.line, "field": rule.field, "value": rule.value, "length": len(rule.pattern)}
+            for rule in explanation.matches
+        ]
+    return as_record(answer.verdict) | {"dialect": answer.dialect.value, "groups": groups, "matches": matches}

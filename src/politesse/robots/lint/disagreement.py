@@ -1,0 +1,147 @@
+"""Rules on which the dialects disagree: each rule is tried on paths near it, in all of them.
+
+A path counts for a rule only where the rule decides about it, in the dialect that was chosen or in the other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from politesse.errors import InvalidURL
+from politesse.robots.agents import EVERYBODY
+from politesse.robots.dialect import Dialect
+from politesse.robots.document import RobotsTxt
+from politesse.robots.lint.diagnostics import shown
+from politesse.robots.lint.groups import bindings
+from politesse.robots.ruleset import is_void
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from politesse.robots.lexer import Line
+    from politesse.robots.lint.diagnostics import Report
+    from politesse.robots.lint.lines import Rows
+    from politesse.robots.ruleset import RuleSet
+    from politesse.verdict import Match
+
+_MAX_PROBE: Final = 2_000  # characters; longer ones are no URLs that anybody requests
+_MAX_SAMPLES: Final = 2
+_MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are gone through: a few seconds
+_EFFORT_OF_A_MATCH: Final = 20_000  # what one takes at least
+_EFFORT_OF_A_RULE: Final = 20_000  # to compile it
+_EFFORT_OF_A_NAME: Final = 3_000  # to compare it with that of a crawler
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+
+_CODE: Final = "dialects-disagree"
+
+
+def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes) -> None:
+    """Report the rules on which another dialect decides otherwise, each with a path."""
+    if not any(group.rules for group in robots.groups):
+        return
+    readings = {other: RobotsTxt.parse(octets, other, origin=robots.origin) for other in Dialect}
+    names = sum(len(group.agents) for group in robots.groups)
+    trial = _Trial()
+    told: set[int] = set()
+    chosen, whole = bindings(robots)
+    for agent, groups in chosen:
+        lines = [line for group in groups for line in group.rules if line.value and not is_void(line)]
+        if all(line.number in told for line in lines):
+            continue
+        trial.start(robots.rules_for(agent), {other: reading.rules_for(agent) for other, reading in readings.items()})
+        trial.effort_left -= _EFFORT_OF_A_NAME * names
+        for line in lines:
+            if trial.effort_left < 0 or report.is_full(_CODE):
+                report.give_up(_CODE, "not every rule was tried in every dialect")
+                return
+            if line.number not in told and (samples := trial.of(line)):
+                told.add(line.number)
+                whom = "" if agent == EVERYBODY else f" to {shown(agent)}"
+                message = "; ".join(sample.told(whom) for sample in samples)
+                report.add(_CODE, message, line.number, rows.of_value(line))
+    if not whole:
+        report.give_up(_CODE, "not every crawler that the file names was tried")
+
+
+class _Sample(NamedTuple):
+    """A path, whether it is allowed here, and the dialects in which it is the other way around."""
+
+    path: str
+    allowed: bool
+    others: list[Dialect]
+
+    def told(self, whom: str) -> str:
+        here, there = ("allowed", "disallowed") if self.allowed else ("disallowed", "allowed")
+        names = ", ".join(other.value for other in self.others)
+        return f"{shown(self.path)} is {here}{whom}, but {there} by {names}"
+
+
+class _Trial:
+    """Asks all dialects about the paths near a rule, for one crawler.
+
+    Attributes:
+        effort_left: how much more may be asked, in bytes of rules.
+    """
+
+    def __init__(self) -> None:
+        self.effort_left = _MAX_EFFORT
+
+    def start(self, here: RuleSet, there: Mapping[Dialect, RuleSet]) -> None:
+        """Take the rules of a crawler in the dialect that was chosen, and in all."""
+        self._here = here
+        self._there = there
+        self._effort = sum(rules.weight_bytes + _EFFORT_OF_A_MATCH for rules in (here, *there.values()))
+        self.effort_left -= _EFFORT_OF_A_RULE * sum(map(len, there.values()))
+
+    def of(self, line: Line) -> list[_Sample]:
+        """Return paths about which this line makes others decide otherwise: the fewest that name each of them once."""
+        samples: list[_Sample] = []
+        known: set[Dialect] = set()
+        for path in _paths_near(line.value):
+            self.effort_left -= self._effort
+            try:
+                answer = self._here.match(path)
+                answers = {other: rules.match(path) for other, rules in self._there.items()}
+            except InvalidURL:
+                continue  # a path that nobody can request
+            ours = _decides(line, answer)
+            differing = [
+                other
+                for other, match in answers.items()
+                if match.allowed is not answer.allowed and (ours or _decides(line, match)) and other not in known
+            ]
+            if differing:
+                known.update(differing)
+                samples.append(_Sample(path, answer.allowed, differing))
+                if len(samples) == _MAX_SAMPLES:
+                    break
+        return samples
+
+
+def _decides(line: Line, match: Match) -> bool:
+    return match.rule is not None and match.rule.line == line.number
+
+
+def _paths_near(value: str) -> Iterator[str]:
+    """Yield paths that a rule may be about, the likely ones first, each once."""
+    stem = value.removesuffix("$")
+    stem = stem if stem.startswith("/") else f"/{stem}"
+    stem = stem.partition("#")[0]
+    filled, bare = stem.replace("*", "x"), stem.replace("*", "")
+    paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
+    if "%" in value or "~" in value or not value.isascii():
+        # Only then: dialects that decode nothing read every escape of a letter otherwise, whatever the rule.
+        paths += [_ESCAPE.sub(_decoded, filled), _ESCAPE.sub(_other_case, filled), filled.replace("~", "%7E")]
+    paths.append(value)
+    for path in dict.fromkeys(paths):
+        if path.startswith("/") and len(path) <= _MAX_PROBE and path.isprintable():
+            yield path
+
+
+def _decoded(escape: re.Match[str]) -> str:
+    return chr(int(escape[0][1:], 16))
+
+
+def _other_case(escape: re.Match[str]) -> str:
+    return escape[0].swapcase()

@@ -1,0 +1,168 @@
+"""What is wrong with groups: who obeys which, and where others end them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from politesse.robots.agents import EVERYBODY
+from politesse.robots.dialect import Dialect
+from politesse.robots.directives import VERSION_1
+from politesse.robots.document import RobotsTxt
+from politesse.robots.explain import compiled_alone
+from politesse.robots.lexer import Quirk, blank_lines
+from politesse.robots.lint.diagnostics import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from politesse.robots.document import Group
+    from politesse.robots.lexer import Line
+    from politesse.robots.lint.diagnostics import Report
+    from politesse.robots.lint.lines import Rows
+
+_MAX_COMPARED: Final = 2_000_000  # names of a file with each other, where dialects compare them so
+
+
+class Binding(NamedTuple):
+    """A crawler, and the groups that it obeys together.
+
+    Attributes:
+        agent: a name of the file, ``*`` for all that are not named.
+        groups: in the order of the file.
+    """
+
+    agent: str
+    groups: list[Group]
+
+
+def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
+    """Return each choice of groups that some name of the file makes, and whether all names were tried."""
+    names = dict.fromkeys(name for group in robots.groups for name in group.agents)
+    whole = len(names) ** 2 <= _MAX_COMPARED or robots.dialect.traits.grouping.names is None
+    some = list(names) if whole else list(names)[: _MAX_COMPARED // len(names)]
+    chosen: dict[tuple[int, ...], Binding] = {}
+    for name in some:
+        groups = robots.groups_for(name)
+        chosen.setdefault(tuple(map(id, groups)), Binding(name, groups))
+    return list(chosen.values()), whole
+
+
+def check_groups(robots: RobotsTxt, rows: Rows, report: Report) -> None:
+    """Report groups that are not one, not obeyed, or without rules."""
+    _check_several(robots, rows, report)
+    numbers = [line.number for line in robots.lines]
+    blanks = [] if robots.dialect.traits.syntax.blank_lines else blank_lines(rows.all)
+    for group in robots.groups:
+        if not group.heads:
+            continue  # rules before any agent, where those are everybody's
+        head = group.heads[0]
+        if not group.rules:
+            message = f"no rule follows: {_names(group)} may request everything"
+            report.add("empty-group", message, head.number, rows.of_name(head))
+        else:
+            place = bisect_right(blanks, head.number)
+            if place < len(blanks) and blanks[place] < group.rules[-1].number:
+                message = f"a blank line in the group of {_names(group)}; some parsers end it here"
+                report.add("blank-line-in-group", message, blanks[place])
+        last = group.heads[-1].number
+        for line in robots.lines[bisect_right(numbers, head.number) : bisect_right(numbers, last)]:
+            if line.field != "user-agent":
+                message = f"{shown(line.name)} between user-agent lines; some parsers start another group behind it"
+                report.add("field-between-agents", message, line.number, rows.of_name(line))
+                break
+
+
+def _names(group: Group) -> str:
+    first, *more = group.agents or ["nobody"]
+    name = "everybody" if first == EVERYBODY else shown(first)
+    return f"{name} and {len(more)} more" if more else name
+
+
+def _check_several(robots: RobotsTxt, rows: Rows, report: Report) -> None:
+    first: dict[str, Group] = {}
+    several: dict[str, list[Group]] = {}
+    for group in robots.groups:
+        for name in group.agents:
+            if first.setdefault(name, group) is not group:
+                several.setdefault(name, [first[name]]).append(group)
+    left = _MAX_COMPARED
+    names = robots.dialect.traits.grouping.names
+    for name, groups in several.items():
+        left -= 1 if names is None else len(first)
+        if left < 0:
+            report.give_up("group-ignored", "there are too many names to compare each with each")
+            return
+        obeyed = {id(group) for group in robots.groups_for(name)}
+        for group in groups:
+            head = _head_of(robots, group, name)
+            if head is None or (group is groups[0] and id(group) in obeyed):
+                continue
+            whom = "everybody" if name == EVERYBODY else shown(name)
+            where = f"line {_line_of(groups[0])}"
+            if id(group) not in obeyed:
+                code, message = "group-ignored", f"in this dialect {whom} obeys another group only, see {where}"
+            else:
+                code = "several-star-groups" if name == EVERYBODY else "several-groups"
+                message = f"a further group for {whom}, see {where}; merged here, others obey the first only"
+            report.add(code, message, head.number, rows.of_value(head))
+
+
+def _head_of(robots: RobotsTxt, group: Group, name: str) -> Line | None:
+    read = robots.dialect.traits.grouping.name
+    return next((line for line in group.heads if read(line.value) == name), None)
+
+
+def _line_of(group: Group) -> int:
+    return group.heads[0].number if group.heads else group.rules[0].number
+
+
+def check_versions(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes) -> None:
+    """Report what a file that names versions of the standard does to those who read versions (Conner 2.0)."""
+    if not any(line.field == "robot-version" for line in robots.lines):
+        return
+    for dialect in Dialect:
+        if not dialect.traits.grouping.versioned:
+            continue
+        versioned = RobotsTxt.parse(octets, dialect, origin=robots.origin)
+        for line in versioned.lines:
+            if line.field == "robot-version" and Quirk.MISPLACED_VERSION in line.quirks:
+                message = "a Robot-version counts right behind the user-agent lines only: it is ignored"
+                report.add("misplaced-version", message, line.number, rows.of_name(line))
+            elif line.field == "robot-version" and Quirk.INVALID_VALUE in line.quirks:
+                message = f"{shown(line.value)} is no version, as 2.0.0 is: the group is of version 1.0.0"
+                report.add("invalid-value", message, line.number, rows.of_value(line))
+        for group in versioned.groups:
+            if group.version != VERSION_1 and group.heads:
+                _check_version(versioned, group, rows, report)
+
+
+def _check_version(robots: RobotsTxt, group: Group, rows: Rows, report: Report) -> None:
+    version = ".".join(map(str, group.version))
+    head = group.heads[0]
+    if EVERYBODY in group.agents:
+        message = f"a group of version {version} for everybody; those who know 1.0.0 only read it otherwise"
+        report.add("conner-default-version", message, head.number, rows.of_value(head))
+    chosen = robots.dialect.traits.grouping.named([(group, 0)])
+    if not chosen:
+        message = f"version {version} is experimental or unknown: {_names(group)} obeys the group of everybody instead"
+        report.add("conner-version-ignored", message, head.number, rows.of_name(head))
+        return
+    if group.version[0] == VERSION_1[0]:
+        return
+    rules = [(line, rule) for line, rule in _compiled(robots, group) if line.value]
+    for line, rule in rules:
+        if rule.endswith("/"):
+            message = f"in version {version} {shown(line.value)} matches itself and nothing below it; put a * behind it"
+            report.add("conner-whole-path", message, line.number, rows.of_value(line))
+    allows = [(line, rule) for line, rule in rules if line.field == "allow"]
+    if allows and (len(allows) == len(rules) or any("*" in rule for _, rule in allows)):
+        line = allows[0][0]
+        message = f"in version {version} {_names(group)} may request nothing that no Allow matches"
+        report.add("conner-closes", message, line.number, rows.of_name(line))
+
+
+def _compiled(robots: RobotsTxt, group: Group) -> Iterator[tuple[Line, str]]:
+    for line in group.rules:
+        for rule in compiled_alone(robots, line, group.version).rules:
+            yield line, rule.pattern

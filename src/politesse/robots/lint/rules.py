@@ -1,0 +1,171 @@
+"""Rules that never decide anything: they match nothing, or wherever they match, another one goes before them.
+
+What is told is proven: a rule is covered by another one where the other's pieces are found in its own, its stars taken
+as letters that only a star can match. That is sound, not complete: what two rules cover together is not told.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from politesse.robots.explain import compiled_alone, ending_line
+from politesse.robots.lint.diagnostics import shown
+from politesse.robots.lint.groups import bindings
+from politesse.robots.ruleset import is_void
+from politesse.verdict import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.robots.document import Group, RobotsTxt
+    from politesse.robots.lexer import Line
+    from politesse.robots.lint.diagnostics import Report
+    from politesse.robots.lint.lines import Rows
+    from politesse.robots.ruleset import RuleSet
+
+_STAR: Final = "\n"  # stands for a star of the covered rule: in normal form no piece holds a control character
+_MAX_COMPARISONS: Final = 500_000
+_MAX_RULES: Final = 500_000  # in all combinations of groups together
+_DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|\$\Z)")
+
+
+def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
+    """Report rules that match nothing, and those that never win."""
+    lone = {line.number: _Lone(robots, line, group) for group in robots.groups for line in group.rules if _says(line)}
+    for one in lone.values():
+        if one.matches_nothing:
+            message = f"{shown(one.line.value)} matches no URL as it is requested"
+            report.add("matches-nothing", message, one.line.number, rows.of_value(one.line))
+    chosen, whole = bindings(robots)
+    # Who was not tried obeys one of the groups at least, and in company a rule wins no more often than alone.
+    combinations = [one.groups for one in chosen] if whole else [[group] for group in robots.groups]
+    shadows = _Shadows(robots, lone)
+    losing: dict[int, Rule] = {}
+    winning: set[int] = set()
+    for groups in combinations:
+        lost = shadows.of(groups)
+        losing |= lost
+        winning.update(line.number for group in groups for line in group.rules if line.number not in lost)
+    for number, by in losing.items():
+        if number not in winning and not lone[number].matches_nothing:
+            message = f"it never decides: line {by.line}, {shown(str(by))}, goes before it wherever it matches"
+            report.add("never-wins", message, number, rows.of_value(lone[number].line))
+    if shadows.gave_up:
+        report.give_up("never-wins", "there are too many rules to compare each with each")
+
+
+def _says(line: Line) -> bool:
+    return bool(line.value) and not is_void(line)
+
+
+class _Lone:
+    """What one line stands for by itself.
+
+    Attributes:
+        line: the line.
+        rules: its rules; more than one where a dialect implies others.
+        rule_set: they, compiled.
+        says_so: its rule as it is written, None where it is a URL or the like, of which it is not certain what it is.
+        matches_nothing: whether it can match no target in normal form.
+    """
+
+    __slots__ = ("line", "matches_nothing", "rule_set", "rules", "says_so")
+
+    def __init__(self, robots: RobotsTxt, line: Line, group: Group) -> None:
+        self.line = line
+        self.rule_set: RuleSet = compiled_alone(robots, line, group.version)
+        self.rules = self.rule_set.rules
+        matching = robots.dialect.traits.matching
+        pattern = matching.normalise_pattern(line.value)
+        plain = line.value.startswith(matching.leading) and not line.value.startswith("//")
+        certain = plain or not matching.of_site
+        self.says_so = next((rule for rule in self.rules if certain and rule.pattern == pattern), None)
+        self.matches_nothing = not self.rules or all(_has_dot_segment(rule.pattern) for rule in self.rules)
+
+
+def _has_dot_segment(pattern: str) -> bool:
+    """Whether a pattern asks for a dot segment in the path: every request is rid of those."""
+    path = pattern.partition("?")[0].partition("*")[0]  # behind a star the query may be meant, where they stay
+    return _DOT_SEGMENT.search(path) is not None
+
+
+class _Shadows:
+    """Finds the rules of a combination of groups before which another one always goes."""
+
+    def __init__(self, robots: RobotsTxt, lone: dict[int, _Lone]) -> None:
+        self._robots = robots
+        self._lone = lone
+        self._comparisons_left = _MAX_COMPARISONS
+        self._rules_left = _MAX_RULES
+        self.gave_up = False
+
+    def of(self, groups: Sequence[Group]) -> dict[int, Rule]:
+        """Return the lines of rules that never win, each with a rule that goes before it."""
+        lines = [line for group in groups for line in group.rules if line.number in self._lone]
+        self._rules_left -= len(lines)
+        if self._rules_left < 0:
+            self.gave_up = True
+            return {}
+        by_head: dict[str, list[Rule]] = {}
+        reaches: dict[Rule, tuple[str, ...]] = {}
+        for line in lines:
+            rule = self._lone[line.number].says_so
+            if rule is not None:
+                reaches[rule] = self._lone[line.number].rule_set.reach(rule)
+                by_head.setdefault(reaches[rule][0], []).append(rule)
+        if (end := ending_line(self._robots, groups)) is not None:
+            everything = Rule(end.number, end.name, end.value, "", allow=True)
+            reaches[everything] = ("", "")
+            by_head.setdefault("", []).append(everything)
+        lengths = sorted({len(head) for head in by_head})
+        lost: dict[int, Rule] = {}
+        for line in lines:
+            one = self._lone[line.number]
+            before = [self._before(one.rule_set, rule, by_head, lengths, reaches) for rule in one.rules]
+            if one.says_so is not None and before and before[0] is not None and None not in before:
+                lost[line.number] = before[0]
+        return lost
+
+    def _before(
+        self,
+        rule_set: RuleSet,
+        rule: Rule,
+        by_head: dict[str, list[Rule]],
+        lengths: list[int],
+        reaches: dict[Rule, tuple[str, ...]],
+    ) -> Rule | None:
+        """Return a rule that goes before ``rule`` wherever that matches, None where none is known."""
+        pieces = rule_set.reach(rule)
+        text, head = _STAR.join(pieces), pieces[0]
+        for length in lengths:
+            if length > len(head):
+                break
+            for other in by_head.get(head[:length], ()):
+                if other.line == rule.line or not rule_set.precedes(other, rule):
+                    continue
+                self._comparisons_left -= 1
+                if self._comparisons_left < 0:
+                    self.gave_up = True
+                    return None
+                if covers(reaches[other], text):
+                    return other
+        return None
+
+
+def covers(pieces: tuple[str, ...], text: str) -> bool:
+    """Whether ``pieces`` with anything between them make up the whole of ``text``."""
+    first, *others = pieces
+    if not others:
+        return text == first
+    *middle, last = others
+    position = len(first)
+    if not text.startswith(first):
+        return False
+    for piece in middle:
+        # The leftmost place is as good as any: what follows has the more room.
+        found = text.find(piece, position)
+        if found < 0:
+            return False
+        position = found + len(piece)
+    return text.endswith(last) and len(text) - len(last) >= position
