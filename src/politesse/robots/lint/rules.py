@@ -35,7 +35,7 @@ def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
     lone = {line.number: _Lone(robots, line, group) for group in robots.groups for line in group.rules if _says(line)}
     for one in lone.values():
         if one.matches_nothing:
-            message = f"{shown(one.line.value)} matches no URL as it is requested"
+            message = f"{shown(one.line.value)} matches no URL in this dialect"
             report.add("matches-nothing", message, one.line.number, rows.of_value(one.line))
     chosen, whole = bindings(robots)
     # Who was not tried obeys one of the groups at least, and in company a rule wins no more often than alone.
@@ -49,10 +49,16 @@ def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
         winning.update(line.number for group in groups for line in group.rules if line.number not in lost)
     for number, by in losing.items():
         if number not in winning and not lone[number].matches_nothing:
-            message = f"it never decides: line {by.line}, {shown(str(by))}, goes before it wherever it matches"
+            same = lone[number].says_so
+            how = "says the same" if same is not None and _alike(same, by) else "goes before it wherever it matches"
+            message = f"it never decides: line {by.line}, {shown(str(by))}, {how}"
             report.add("never-wins", message, number, rows.of_value(lone[number].line))
     if shadows.gave_up:
         report.give_up("never-wins", "there are too many rules to compare each with each")
+
+
+def _alike(rule: Rule, other: Rule) -> bool:
+    return rule.pattern == other.pattern and rule.allow is other.allow
 
 
 def _says(line: Line) -> bool:
@@ -142,13 +148,11 @@ class _Shadows:
             if length > len(head):
                 break
             for other in by_head.get(head[:length], ()):
-                if other.line == rule.line or not rule_set.precedes(other, rule):
-                    continue
                 self._comparisons_left -= 1
                 if self._comparisons_left < 0:
                     self.gave_up = True
                     return None
-                if covers(reaches[other], text):
+                if other.line != rule.line and rule_set.precedes(other, rule) and covers(reaches[other], text):
                     return other
         return None
 

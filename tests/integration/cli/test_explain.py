@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse.robots import Dialect
+from tests.integration.cli.command import Origin, politesse, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROBOTS = "# rules\nUser-agent: FooBot\nDisallow: /\n\nUser-agent: *\nDisallow: /a\nAllow: /a/b\nDisallow: /c\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "robots.txt"
+    path.write_text(ROBOTS)
+    return str(path)
+
+
+async def test_file_is_shown_with_numbers_and_marks(file: str) -> None:
+    done = await politesse("explain", "https://example.com/a/b/c", "--file", file)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[:8] == [
+        "  1  # rules",
+        "  2  User-agent: FooBot",
+        "  3  Disallow: /",
+        "  4",
+        "| 5  User-agent: *",
+        "* 6  Disallow: /a   <- matches, length 2",
+        "> 7  Allow: /a/b   <- decides, length 4",
+        "| 8  Disallow: /c",
+    ]
+    assert "allowed: https://example.com/a/b/c" in done.out
+    assert "line 7, 'Allow: /a/b'" in done.out
+    assert "of 2 matches: the longest rule that matches decides" in done.out
+
+
+async def test_agent_chooses_the_group(file: str) -> None:
+    done = await politesse("explain", "https://example.com/z", "--agent", "FooBot/2.1", "--file", file)
+    assert done.code == 1
+    assert "> 3  Disallow: /   <- decides, length 1" in done.out
+    assert "  5  User-agent: *\n" in done.out
+
+
+async def test_all_dialects_print_a_line_each_and_mark_those_that_differ(file: str) -> None:
+    done = await politesse("explain", "https://example.com/a/b", "--file", file, "--all-dialects")
+    told = {line[2:].split()[0]: line for line in done.out.splitlines()}
+    assert done.code == 0
+    assert told.keys() == {dialect.value for dialect in Dialect}
+    # The first match decides, or there is no Allow.
+    assert {name for name, line in told.items() if line.startswith("*")} == {
+        "koster-1996",
+        "koster-1994",
+        "conner-2",
+        "perl",
+    }
+    assert told["koster-1996"].endswith("disallowed  line 6, Disallow: /a")
+    other = await politesse("explain", "https://example.com/a/b", "--file", file, "--all-dialects", "--dialect", "perl")
+    assert (other.code, other.out.splitlines()[0].split()) == (
+        1,
+        ["perl", "disallowed", "line", "6,", "Disallow:", "/a"],
+    )
+
+
+async def test_json_has_the_keys_of_check_and_three_more(file: str) -> None:
+    done = await politesse("explain", "https://example.com/a/b", "--file", file, "--json")
+    told = json.loads(done.out)
+    assert list(told)[-3:] == ["dialect", "groups", "matches"]
+    assert (told["dialect"], told["allowed"], told["rule"]["line"]) == ("rfc9309", True, 7)
+    assert told["groups"] == [{"agents": ["*"], "lines": [5, 6, 7, 8]}]
+    assert [(one["line"], one["length"]) for one in told["matches"]] == [(6, 2), (7, 4)]
+
+
+async def test_site_is_asked_once_for_all_dialects() -> None:
+    async with serving(Origin(ROBOTS)) as origin:
+        done = await politesse("explain", f"{origin.base}/a/b", "--all-dialects")
+    assert done.code == 0
+    assert len(done.out.splitlines()) == len(Dialect)
+    assert [request.path for request in origin.requests] == ["/robots.txt"]
+
+
+async def test_site_is_explained_with_its_source() -> None:
+    async with serving(Origin(ROBOTS)) as origin:
+        done = await politesse("explain", f"{origin.base}/c")
+    assert done.code == 1
+    assert "> 8  Disallow: /c   <- decides, length 2" in done.out
+    assert f"source: {origin.base}/robots.txt, successful, status 200" in done.out
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "why"),
+    [(404, 0, "there is no robots.txt"), (403, 0, "there is no robots.txt"), (503, 2, "unreachable"), (429, 2, "429")],
+)
+async def test_status_that_decides_is_explained(status: int, code: int, why: str) -> None:
+    async with serving(Origin(ROBOTS, status=status)) as origin:
+        done = await politesse("explain", f"{origin.base}/a")
+    assert done.code == code
+    assert why in done.out
+    assert "User-agent" not in done.out
+
+
+async def test_status_means_to_each_dialect_what_it_says() -> None:
+    async with serving(Origin(ROBOTS, status=403)) as origin:
+        done = await politesse("explain", f"{origin.base}/a", "--all-dialects")
+    closed = {line[2:].split()[0] for line in done.out.splitlines() if "disallowed" in line}
+    assert closed == {"koster-1996", "koster-1994", "perl"}
+
+
+async def test_empty_disallow_that_ended_the_trial_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "robots.txt"
+    path.write_text("User-agent: *\nDisallow:\nDisallow: /a\n")
+    done = await politesse("explain", "https://e.com/a", "--file", str(path), "--dialect", "koster-1996")
+    assert done.code == 0
+    assert "> 2  Disallow:   <- decides: nothing behind it is tried" in done.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("no url",), ("https://e.com/", "--file", "/missing"), ("https://e.com/", "--agent", "")]
+)
+async def test_what_cannot_be_told_exits_2(arguments: tuple[str, ...]) -> None:
+    done = await politesse("explain", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err
+
+
+async def test_file_steers_neither_the_terminal_nor_rich() -> None:
+    hostile = "User-agent: *\nDisallow: /[bold]:smile:\u009b31m\u202e\n" + "#" * 5_000
+    done = await politesse("explain", "https://e.com/", "--file", "-", stdin=hostile.encode(), FORCE_COLOR="1")
+    assert r"/[bold]:smile:\x9b31m\u202e" in done.out
+    assert "\u202e" not in done.out
+    assert max(map(len, done.out.splitlines())) < 250
