@@ -56,6 +56,14 @@ def test_rule_set_without_a_match_that_denies_matches_nothing() -> None:
     assert (told.match.reason, told.matches) == (Reason.NOT_ALLOWED, ())
 
 
+def test_rules_match_as_the_version_of_their_group_says() -> None:
+    body = "User-agent: *\nRobot-version: 2.0.0\nAllow: /a\nDisallow: /\n"
+    told = explain(RobotsTxt.parse(body, Dialect.CONNER_2), "/a", "x")
+    assert [rule.line for rule in told.matches] == [3]  # whole paths: the Disallow is about the front page only
+    assert told.winner is not None
+    assert told.winner.line == 3
+
+
 def test_what_is_no_url_raises() -> None:
     with pytest.raises(InvalidURL):
         explain(RobotsTxt.parse(BODY), "mailto:us", "x")

@@ -39,7 +39,8 @@ class Binding(NamedTuple):
 def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
     """Return each choice of groups that some name of the file makes, and whether all names were tried."""
     names = dict.fromkeys(name for group in robots.groups for name in group.agents)
-    whole = len(names) ** 2 <= _MAX_COMPARED or robots.dialect.traits.grouping.names is None
+    compares = robots.dialect.traits.grouping.names
+    whole = compares is None or len(names) ** 2 <= _MAX_COMPARED
     some = list(names) if whole else list(names)[: _MAX_COMPARED // len(names)]
     chosen: dict[tuple[int, ...], Binding] = {}
     for name in some:

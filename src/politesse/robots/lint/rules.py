@@ -72,7 +72,7 @@ class _Lone:
         line: the line.
         rules: its rules; more than one where a dialect implies others.
         rule_set: they, compiled.
-        says_so: its rule as it is written, None where it is a URL or the like, of which it is not certain what it is.
+        says_so: the rule that is its path as written; None where that is a URL, which may be that of another site.
         matches_nothing: whether it can match no target in normal form.
     """
 
@@ -82,11 +82,8 @@ class _Lone:
         self.line = line
         self.rule_set: RuleSet = compiled_alone(robots, line, group.version)
         self.rules = self.rule_set.rules
-        matching = robots.dialect.traits.matching
-        pattern = matching.normalise_pattern(line.value)
-        plain = line.value.startswith(matching.leading) and not line.value.startswith("//")
-        certain = plain or not matching.of_site
-        self.says_so = next((rule for rule in self.rules if certain and rule.pattern == pattern), None)
+        pattern = robots.dialect.traits.matching.normalise_pattern(line.value)
+        self.says_so = next((rule for rule in self.rules if rule.pattern == pattern), None)
         self.matches_nothing = not self.rules or all(_has_dot_segment(rule.pattern) for rule in self.rules)
 
 
