@@ -5,6 +5,8 @@
     octets ─ lexer ─> lines ─ document ─> groups ─ ruleset ─> Match
                                   └ directives ─> crawl-delay, request-rate, visit-time
 
+``explain`` tells how an answer came about, ``lint`` what is wrong with a file.
+
 What the dialects read otherwise, they take from ``dialect``: there is one row for each.
 """
 
