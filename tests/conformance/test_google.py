@@ -68,3 +68,11 @@ def test_a_crawler_with_several_tokens_obeys_the_most_specific_group() -> None:
     for body, denied in ((everybody + both + news, "/n"), (both + everybody, "/g"), (everybody, "/e")):
         rules = RobotsTxt.parse(body, Dialect.GOOGLE).rules_for(tokens)
         assert [path for path in ("/n", "/g", "/e") if not rules.allowed(path)] == [denied]
+
+
+def test_a_redirect_in_html_is_not_followed() -> None:
+    """What a robots.txt of HTML refreshes to is a page: the body at hand is read as it is."""
+    body = b'<html><meta http-equiv="refresh" content="0; url=/other.txt">\n<script>location = "/other.txt"</script>\n'
+    robots = RobotsTxt.parse(body, Dialect.GOOGLE)
+    assert (robots.groups, robots.sitemaps) == ([], [])
+    assert robots.rules_for("Googlebot").allowed("/other.txt")
