@@ -70,6 +70,7 @@ def test_a_crawler_with_several_tokens_obeys_the_most_specific_group() -> None:
         assert [path for path in ("/n", "/g", "/e") if not rules.allowed(path)] == [denied]
 
 
+@pytest.mark.clause("Google robots.txt specification, Handling of errors: 3xx")
 def test_a_redirect_in_html_is_not_followed() -> None:
     """What a robots.txt of HTML refreshes to is a page: the body at hand is read as it is."""
     body = b'<html><meta http-equiv="refresh" content="0; url=/other.txt">\n<script>location = "/other.txt"</script>\n'
