@@ -119,8 +119,7 @@ class LocalPacer:
         slot = self._slot(key, origin, rules, now_mono)
         if not slot.waiters and self._is_ready(slot, now_mono):
             return self._stamp(slot, now_mono)
-        self._check_loop()
-        waiter = Waiter()
+        waiter = Waiter(self._own_loop())
         alarm = None
         if max_wait_s is not None:
             if slot.ready_mono - now_mono > max_wait_s:
@@ -162,7 +161,7 @@ class LocalPacer:
         WrongEventLoop.
         """
         self._check_open(key)
-        self._check_loop()
+        self._own_loop()
         slot = self._slot(key, origin, rules, self._monotonic())
         slot.watchers.append(callback)
         self._arm(slot)
@@ -289,7 +288,7 @@ class LocalPacer:
         self._heap.clear()
         for slot in self._slots.values():
             while slot.watchers:
-                slot.watchers.popleft()()
+                slot.watchers.pop(0)()
 
     @property
     def waiting(self) -> int:
@@ -333,13 +332,14 @@ class LocalPacer:
         if self._closed:
             raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
 
-    def _check_loop(self) -> None:
-        """Let whoever is to wait know that nobody would wake him: the timer is in the loop that came first."""
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for whoever is to wait; in another than the first, which has the timer, nobody is woken."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
             raise WrongEventLoop
+        return loop
 
     def _too_far(self, slot: Slot, max_wait_s: float) -> TooFar:
         return TooFar(slot.key, slot.not_yet(self._monotonic(), self._wall()), max_wait_s)
@@ -425,7 +425,7 @@ class LocalPacer:
             next(iter(slot.waiters)).wake()
         elif slot.watchers:
             # One at a time: if that one takes the leave, the others would be called in vain.
-            slot.watchers.popleft()()
+            slot.watchers.pop(0)()
             self._arm(slot)  # it is forgotten at the last look, unless a request has started
         elif slot.in_flight == 0:
             remembered_s = slot.remembered_s(now_mono, self._wall())
