@@ -15,6 +15,7 @@
 
 from politesse.access.cache import ComponentFailed, RobotsFetched
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
+from politesse.access.guard import PublicResolver
 from politesse.access.options import CacheOptions
 from politesse.errors import (
     ClosedError,
@@ -74,6 +75,7 @@ __all__ = [
     "PoliteSession",
     "PolitesseError",
     "PolitesseWarning",
+    "PublicResolver",
     "QueueClosed",
     "QueueStatistics",
     "QueuedTurn",

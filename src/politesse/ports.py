@@ -21,6 +21,8 @@ class FaultKind(StrEnum):
 
     DNS = "dns"
     CONNECT = "connect"
+    ADDRESS = "address"
+    """The address must not be connected to."""
     TLS = "tls"
     TIMEOUT = "timeout"
     PROTOCOL = "protocol"

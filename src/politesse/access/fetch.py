@@ -6,14 +6,14 @@ import asyncio
 import re
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from politesse.access.body import BodyError, BoundedBody
-from politesse.access.guard import AddressGuard, SystemResolver
+from politesse.access.guard import PRIVATE_ADDRESSES, AddressGuard, PrivateAddresses, SystemResolver
 from politesse.access.hops import REDIRECTS, Hops
 from politesse.errors import ConfigurationError
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
@@ -42,8 +42,9 @@ class FetchOptions:
         proxy: the URL of an HTTP proxy, credentials included if it needs any, or None.
         ssl_context: to verify servers with, or None for the system's authorities. Verification cannot be
             switched off: whoever could forge robots.txt could open any site.
-        private_addresses: ``"redirects"`` refuses a redirect from a public address to a private one;
-            ``"allow"`` refuses none.
+        private_addresses: ``"redirects"`` refuses a redirect from a public address to a private one; ``"deny"``
+            connects to no private address at all, so that no page there is allowed; ``"allow"`` refuses none.
+            Private are loopback, link-local, multicast, unspecified and all others that not everybody can reach.
         unguarded_redirects: whether to follow redirects to other hosts where no resolver of ours can look at
             the address: behind a proxy, and over a borrowed connector.
     """
@@ -54,7 +55,7 @@ class FetchOptions:
     from_address: str | None = None
     proxy: str | None = field(default=None, repr=False)
     ssl_context: ssl.SSLContext | None = None
-    private_addresses: Literal["redirects", "allow"] = "redirects"
+    private_addresses: PrivateAddresses = "redirects"
     unguarded_redirects: bool = False
 
     def __post_init__(self) -> None:
@@ -69,10 +70,12 @@ class FetchOptions:
             raise ConfigurationError(f"from_address={self.from_address!r}: give one line of printable ASCII")
         if self.ssl_context is not None and self.ssl_context.verify_mode is not ssl.CERT_REQUIRED:
             raise ConfigurationError("ssl_context: it does not verify certificates; set verify_mode=ssl.CERT_REQUIRED")
-        if self.private_addresses not in {"redirects", "allow"}:
-            raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give 'redirects' or 'allow'")
+        if self.private_addresses not in PRIVATE_ADDRESSES:
+            raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give one of {PRIVATE_ADDRESSES}")
         if self.proxy is not None and not _is_proxy(self.proxy):
             raise ConfigurationError("proxy: give the http or https URL of a proxy")
+        if self.proxy is not None and self.private_addresses == "deny":
+            raise ConfigurationError("private_addresses='deny': behind a proxy no address can be looked at")
 
 
 def _is_proxy(proxy: str) -> bool:
@@ -112,6 +115,8 @@ class AiohttpFetcher:
             raise ConfigurationError(
                 "session: its connector does not verify certificates, and robots.txt could be forged"
             )
+        if session is not None and self._options.private_addresses == "deny":
+            raise ConfigurationError("private_addresses='deny': over a borrowed connector no address can be looked at")
         self._resolver = resolver or SystemResolver()
         self._headers = {
             "User-Agent": user_agent,
@@ -123,7 +128,7 @@ class AiohttpFetcher:
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Ask once, redirects included; never raises but for cancellation."""
-        guard = AddressGuard(self._resolver, blind=self._unguarded, lenient=self._options.private_addresses == "allow")
+        guard = AddressGuard(self._resolver, blind=self._unguarded, private_addresses=self._options.private_addresses)
         hops = Hops(request)
         if self._session is not None and (self._session.connector is None or self._session.connector.closed):
             return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
@@ -173,7 +178,7 @@ class AiohttpFetcher:
     async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: Hops) -> FetchResult | None:
         """Make one request; None where its redirect is to be followed."""
         if not guard.permits_host(URL(hops.url, encoded=True).host or ""):
-            return hops.fault(FaultKind.REDIRECT_TARGET, guard.refusal)
+            return hops.fault(guard.kind, guard.refusal)
         conditions = hops.conditions
         conditional = bool(conditions)
         async with client.get(
@@ -266,7 +271,7 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
 def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
     """Sort what aiohttp raises; the more special before the more general."""
     if guard.refusal:
-        return FaultKind.REDIRECT_TARGET
+        return guard.kind
     for kind, types in _KINDS:
         if isinstance(error, types):
             return kind

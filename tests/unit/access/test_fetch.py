@@ -3,9 +3,10 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
+import aiohttp
 import pytest
 
-from politesse.access.fetch import FetchOptions
+from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.errors import ConfigurationError
 
 
@@ -51,3 +52,14 @@ def test_verification_cannot_be_switched_off() -> None:
     context.verify_mode = ssl.CERT_NONE
     with pytest.raises(ConfigurationError, match="does not verify certificates"):
         FetchOptions(ssl_context=context)
+
+
+def test_private_addresses_cannot_be_denied_behind_a_proxy_which_resolves_names_itself() -> None:
+    with pytest.raises(ConfigurationError, match="behind a proxy"):
+        FetchOptions(private_addresses="deny", proxy="http://127.0.0.1:3128")
+
+
+async def test_private_addresses_cannot_be_denied_over_a_borrowed_connector() -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ConfigurationError, match="borrowed connector"):
+            AiohttpFetcher("ExampleBot/1.0", FetchOptions(private_addresses="deny"), session=session)

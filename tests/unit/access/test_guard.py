@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.access.guard import AddressGuard, is_public
+from politesse.access.guard import AddressGuard, PublicResolver, is_public
+from politesse.ports import FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ async def _hosts(guard: AddressGuard, host: str) -> list[str]:
         "::ffff:8.8.8.8",
         "64:ff9b::808:808",
         "2002:808:808::1",
+        "2001:4860::5efe:808:808",
     ],
 )
 def test_public_addresses(address: str) -> None:
@@ -92,6 +94,16 @@ def test_public_addresses(address: str) -> None:
         "198.18.0.1",
         "2001:db8::1",
         "100::1",
+        # protocol assignments: the metadata service of a cloud among them
+        "192.0.0.192",
+        # site-local, which was withdrawn (RFC 3879), addresses that were compatible with IPv4 (RFC 4291 2.5.5.1),
+        # translation within one network (RFC 8215), segment routing (RFC 9602), Teredo, documentation (RFC 9637)
+        "fec0::1",
+        "::10.0.0.1",
+        "64:ff9b:1::808:808",
+        "5f00::1",
+        "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+        "3fff::1",
     ],
 )
 def test_addresses_that_are_not_for_everybody(address: str) -> None:
@@ -99,13 +111,15 @@ def test_addresses_that_are_not_for_everybody(address: str) -> None:
 
 
 @pytest.mark.parametrize("wrapped", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "224.0.0.1", "0.1.2.3"])
-@pytest.mark.parametrize("form", ["mapped", "nat64", "6to4"])
+@pytest.mark.parametrize("form", ["mapped", "nat64", "6to4", "isatap", "isatap of a unique address"])
 def test_a_private_address_is_seen_through_the_ipv6_form_that_wraps_it(wrapped: str, form: str) -> None:
     four = int(ipaddress.IPv4Address(wrapped))
     six = {
         "mapped": (0xFFFF << 32) | four,  # RFC 4291 2.5.5.2
         "nat64": (0x64_FF9B << 96) | four,  # RFC 6052 2.1
         "6to4": (0x2002 << 112) | (four << 80) | 1,  # RFC 3056 2
+        "isatap": (0x2001_4860 << 96) | (0x5EFE << 32) | four,  # RFC 5214 6.1
+        "isatap of a unique address": (0x2001_4860 << 96) | (0x0200_5EFE << 32) | four,
     }[form]
     assert not is_public(ipaddress.IPv6Address(six))
 
@@ -192,7 +206,7 @@ def test_no_way_leads_back_from_a_public_hop_to_a_private_one() -> None:
 
 
 async def test_a_lenient_guard_permits_every_address() -> None:
-    guard = AddressGuard(FakeResolver(inside=[PRIVATE]), lenient=True)
+    guard = AddressGuard(FakeResolver(inside=[PRIVATE]), private_addresses="allow")
     assert guard.permits_host(PUBLIC)
     guard.next_hop()
     assert guard.permits_host(PRIVATE)
@@ -263,3 +277,40 @@ async def test_closing_a_guard_closes_nobody_elses_resolver() -> None:
     guard = AddressGuard(FakeResolver(again=[PUBLIC]))
     await guard.close()
     assert await _hosts(guard, "again") == [PUBLIC]
+
+
+@pytest.mark.parametrize("host", [PRIVATE, "127.0.0.1", "::1", "::ffff:10.0.0.1", "0.0.0.0", "224.0.0.1", "fe80::1"])  # noqa: S104
+def test_where_private_addresses_are_denied_the_first_hop_may_not_be_one(host: str) -> None:
+    guard = AddressGuard(FakeResolver(), private_addresses="deny")
+    assert not guard.permits_host(host)
+    assert "private" in guard.refusal
+    assert guard.kind is FaultKind.ADDRESS
+
+
+async def test_where_private_addresses_are_denied_a_name_has_only_its_public_ones() -> None:
+    guard = AddressGuard(FakeResolver(mixed=[PRIVATE, PUBLIC], inside=[PRIVATE]), private_addresses="deny")
+    assert await _hosts(guard, "mixed") == [PUBLIC]
+    assert guard.refusal == ""
+    with pytest.raises(OSError, match="no address"):
+        await guard.resolve("inside", 80)
+    assert PRIVATE in guard.refusal
+
+
+def test_where_private_addresses_are_denied_they_stay_so_after_a_public_hop() -> None:
+    guard = AddressGuard(FakeResolver(), private_addresses="deny")
+    assert guard.permits_host(PUBLIC)
+    guard.next_hop()
+    assert not guard.permits_host(PRIVATE)
+    assert guard.kind is FaultKind.REDIRECT_TARGET
+
+
+async def test_a_public_resolver_finds_public_addresses_only() -> None:
+    names = FakeResolver(mixed=[PRIVATE, PUBLIC, "::1", PUBLIC_6], inside=[PRIVATE, "fe80::1%eth0"])
+    resolver = PublicResolver(names)
+    assert [found["host"] for found in await resolver.resolve("mixed", 80, socket.AF_UNSPEC)] == [PUBLIC, PUBLIC_6]
+    with pytest.raises(OSError, match="inside has no address"):
+        await resolver.resolve("inside", 80, socket.AF_UNSPEC)
+    names.addresses["mixed"] = [PRIVATE]
+    with pytest.raises(OSError, match="mixed has no address"):
+        await resolver.resolve("mixed", 80, socket.AF_UNSPEC)
+    await resolver.close()

@@ -1,0 +1,30 @@
+"""For tests of crawlers: time, names, robots.txt answers and whole servers that the test decides, and a judge.
+
+::
+
+    ManualClock        stands still until it is moved
+    ScriptedFetcher    robots.txt answers without a network
+    ScriptedResolver   addresses without DNS
+    HostileServer      a real server on loopback that misbehaves as one of FAULTS
+    assert_polite      whether a crawl was polite, from what was requested when
+"""
+
+from politesse.testing.clock import ManualClock
+from politesse.testing.faults import FAULTS, Fault
+from politesse.testing.fetching import Answer, ScriptedFetcher
+from politesse.testing.hostile import Call, HostileServer
+from politesse.testing.resolving import ScriptedResolver
+from politesse.testing.trace import Exchange, assert_polite
+
+__all__ = [
+    "FAULTS",
+    "Answer",
+    "Call",
+    "Exchange",
+    "Fault",
+    "HostileServer",
+    "ManualClock",
+    "ScriptedFetcher",
+    "ScriptedResolver",
+    "assert_polite",
+]

@@ -1,0 +1,112 @@
+"""A clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse.clock import Timer
+
+_QUIET_ROUNDS: Final = 20  # more than any chain of wake-ups takes from one task to the next
+
+
+class ManualClock:
+    """A clock that stands still until it is moved.
+
+    Args:
+        wall: the Unix time to start at.
+        autojump: whether to move on by itself, to the next moment that somebody waits for, whenever every task of the
+            event loop waits. A task that waits for the network waits too: use it where there is none.
+    """
+
+    def __init__(self, wall: float = 1_800_000_000.0, *, autojump: bool = False) -> None:
+        self._wall = wall
+        self._monotonic = 0.0
+        self._autojump = autojump
+        self._timers: list[tuple[float, int, _ManualTimer]] = []
+        self._touches = 0
+        self._watching = False
+
+    def wall(self) -> float:
+        """Return the Unix time in seconds."""
+        return self._wall
+
+    def monotonic(self) -> float:
+        """Return the seconds since the clock was made."""
+        self._touches += 1
+        return self._monotonic
+
+    async def sleep(self, delay_s: float, /) -> None:
+        """Return when the clock has been moved on by ``delay_s``."""
+        woken = asyncio.get_running_loop().create_future()
+        timer = self.call_later(max(0.0, delay_s), lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object], /) -> Timer:
+        """Call ``callback`` when the clock has been moved on by ``delay_s``."""
+        self._touches += 1
+        timer = _ManualTimer(callback)
+        heapq.heappush(self._timers, (self._monotonic + delay_s, self._touches, timer))
+        if self._autojump and not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().call_soon(self._watch, self._touches, 0)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks on, calling on the way what was due; ``seconds`` is 0 or more."""
+        if seconds < 0:
+            raise ValueError(f"advance({seconds}): time does not go back")
+        until = self._monotonic + seconds
+        while self._timers and self._timers[0][0] <= until:
+            due, _, timer = heapq.heappop(self._timers)
+            self._move_to(max(due, self._monotonic))
+            timer.fire()
+        self._move_to(until)
+
+    def set_wall(self, wall: float) -> None:
+        """Set the wall clock, forward or back, as an administrator may; the monotonic one goes on as it was."""
+        self._wall = wall
+
+    def _move_to(self, monotonic: float) -> None:
+        self._wall += monotonic - self._monotonic
+        self._monotonic = monotonic
+
+    def _watch(self, touches: int, quiet: int) -> None:
+        """Jump once the clock was left alone for some rounds of the event loop: then everybody waits."""
+        loop = asyncio.get_running_loop()
+        quiet = quiet + 1 if touches == self._touches else 0
+        if quiet >= _QUIET_ROUNDS:
+            quiet = 0
+            while self._timers and self._timers[0][2].cancelled:
+                heapq.heappop(self._timers)
+            if not self._timers:
+                self._watching = False
+                return
+            self.advance(max(0.0, self._timers[0][0] - self._monotonic))
+        loop.call_soon(self._watch, self._touches, quiet)
+
+    def __repr__(self) -> str:
+        return f"ManualClock(wall={self._wall}, monotonic={self._monotonic})"
+
+
+class _ManualTimer:
+    __slots__ = ("callback", "cancelled")
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def fire(self) -> None:
+        if not self.cancelled:
+            self.cancelled = True
+            self.callback()

@@ -1,0 +1,424 @@
+"""What can be wrong with a robots.txt and the server that it comes from, each with what RFC 9309 makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import struct
+import zlib
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from politesse.ports import FaultKind
+from politesse.testing.certificates import expired, for_another_host, self_signed, trusted
+from politesse.testing.hostile import LOOPBACK, Answer, Call
+from politesse.verdict import AccessResult
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Iterator, Mapping
+
+FILE: Final = b"User-agent: *\nDisallow: /private\n"
+"""What a robots.txt here says, if anything of it can be read."""
+
+PUBLIC_NAME: Final = "public.example"
+"""The host of servers that are to pass for public ones; they need a resolver that knows it."""
+
+_MIB: Final = 1024 * 1024
+_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: no name, no time
+_DRIP_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way in which a server may misbehave when it is asked for robots.txt.
+
+    Attributes:
+        name: of letters and hyphens.
+        robots: what it answers to ``/robots.txt``.
+        result: what RFC 9309, read as politesse reads it, makes of it.
+        kind: how a fetcher sorts it; None where it is an answer.
+        restricts: of a SUCCESSFUL one, whether ``/private`` is disallowed.
+        waits: whether it goes on until the client gives up.
+        hops: by target, what else belongs to it.
+        host: the name to ask it by, where it has to be one.
+        certificate: makes what it proves its name with, for https.
+        accepts: whether it takes connections.
+        listens: whether there is anybody at its port.
+    """
+
+    name: str
+    robots: Answer = b""
+    result: AccessResult = AccessResult.UNREACHABLE
+    kind: FaultKind | None = None
+    restricts: bool = True
+    waits: bool = False
+    hops: Mapping[str, Answer] = field(default_factory=dict)
+    host: str = ""
+    certificate: Callable[[], ssl.SSLContext] | None = None
+    accepts: bool = True
+    listens: bool = True
+
+    @property
+    def allows_page(self) -> bool:
+        """Whether a page may be requested."""
+        return self.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
+
+    @property
+    def allows_private(self) -> bool:
+        """Whether what its file disallows, if that can be read, may be requested."""
+        return self.allows_page and not (self.result is AccessResult.SUCCESSFUL and self.restricts)
+
+
+def response(status: int | str, body: bytes = b"", *, length: int | str | None = None, **headers: str) -> bytes:
+    """Return a whole answer; underscores in header names stand for hyphens."""
+    announced = f"Content-Length: {len(body) if length is None else length}"
+    lines = [f"HTTP/1.1 {status} Status", announced, "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def head(*lines: str) -> bytes:
+    """Return the head of a good answer with these header lines."""
+    return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode("latin-1")
+
+
+_CHUNKED: Final = head("Transfer-Encoding: chunked")
+
+
+def chunk(octets: bytes) -> bytes:
+    """Return one chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(octets), octets)
+
+
+async def never_answers(call: Call) -> None:
+    """Take the request, and say nothing."""
+    await call.silence()
+
+
+async def closes_at_once(call: Call) -> None:
+    """Close the connection without an answer."""
+    call.writer.close()
+
+
+def drips(octets: bytes, pause_s: float = _DRIP_S) -> Answer:
+    """Answer one octet at a time."""
+
+    async def handler(call: Call) -> None:
+        for octet in octets:
+            await call.send(bytes([octet]))
+            await asyncio.sleep(pause_s)
+
+    return handler
+
+
+def repeats(first: bytes, piece: bytes) -> Answer:
+    """Answer ``first``, and then ``piece`` without end."""
+
+    async def handler(call: Call) -> None:
+        await call.send(first)
+        while True:
+            await call.send(piece)
+
+    return handler
+
+
+def stalls(octets: bytes) -> Answer:
+    """Answer ``octets``, and nothing more."""
+
+    async def handler(call: Call) -> None:
+        await call.send(octets)
+        await call.silence()
+
+    return handler
+
+
+def resets(octets: bytes) -> Answer:
+    """Answer ``octets``, and break the connection off."""
+
+    async def handler(call: Call) -> None:
+        await call.send(octets)
+        await asyncio.sleep(0.02)  # or the RST would overtake them
+        call.reset()
+
+    return handler
+
+
+def takes_turns(*answers: bytes) -> Answer:
+    """Answer by turns."""
+
+    async def handler(call: Call) -> None:
+        await call.send(answers[(call.number - 1) % len(answers)])
+
+    return handler
+
+
+def gzip_bomb(decoded_bytes: int) -> Answer:
+    """Answer FILE and line ends in gzip that decodes to ``decoded_bytes``, a thousandth of which goes over the wire."""
+    encoder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    start = encoder.compress(FILE) + encoder.flush(zlib.Z_FULL_FLUSH)
+    # After a full flush nothing refers to what came before, so that one piece can be sent again and again.
+    blank = b"\n" * _MIB
+    piece = encoder.compress(blank) + encoder.flush(zlib.Z_FULL_FLUSH)
+    end = encoder.flush()
+    pieces = decoded_bytes // _MIB
+
+    async def handler(call: Call) -> None:
+        await call.send(head("Content-Encoding: gzip"), _GZIP_HEAD, start)
+        checksum = zlib.crc32(FILE)
+        for _ in range(pieces):
+            await call.send(piece)
+            checksum = zlib.crc32(blank, checksum)
+        await call.send(end, struct.pack("<LL", checksum, (len(FILE) + pieces * _MIB) & 0xFFFF_FFFF))
+
+    return handler
+
+
+def long_line(length_bytes: int) -> Answer:
+    """Answer FILE and a line of ``length_bytes``."""
+
+    async def handler(call: Call) -> None:
+        await call.send(head(), FILE, b"Disallow: /")
+        for _ in range(length_bytes // _MIB):
+            await call.send(b"a" * _MIB)
+
+    return handler
+
+
+def many_groups(number: int) -> Answer:
+    """Answer FILE and many groups, each of a crawler of its own."""
+
+    async def handler(call: Call) -> None:
+        await call.send(head(), FILE)
+        for first in range(0, number, 1000):
+            await call.send(b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(first, first + 1000)))
+
+    return handler
+
+
+async def etag_that_lies(call: Call) -> None:
+    """Answer that nothing has changed, whatever there was before."""
+    known = call.headers.get("if-none-match")
+    await call.send(response(304, ETag='"same"') if known else response(200, FILE, ETag='"same"'))
+
+
+def chain(redirects: int) -> Fault:
+    """Return a chain of redirects, at the end of which is FILE."""
+    targets = ["/robots.txt", *(f"/hop/{n}" for n in range(1, redirects)), "/file"]
+    answers: dict[str, Answer] = {here: response(301, Location=there) for here, there in pairwise(targets)}
+    answers["/file"] = response(200, FILE)
+    robots = answers.pop("/robots.txt")
+    name = f"redirect-chain-of-{redirects}"
+    if redirects <= 5:  # noqa: PLR2004 - RFC 9309 2.3.1.2
+        return Fault(name=name, robots=robots, hops=answers, result=AccessResult.SUCCESSFUL)
+    too_many = AccessResult.UNAVAILABLE
+    return Fault(name=name, robots=robots, hops=answers, result=too_many, kind=FaultKind.REDIRECT_LIMIT)
+
+
+def redirects_to(name: str, location: str, host: str = "") -> Fault:
+    """Return a redirect that must not be followed; ``{port}`` stands for the port of the server itself."""
+
+    async def robots(call: Call) -> None:
+        port = call.writer.get_extra_info("sockname")[1]
+        await call.send(response(302, Location=location.replace("{port}", str(port))))
+
+    return Fault(name=f"redirect-to-{name}", robots=robots, kind=FaultKind.REDIRECT_TARGET, host=host)
+
+
+def too_many_requests(name: str, *lines: str) -> Fault:
+    """Return a 429 with these header lines."""
+    answer = "\r\n".join(["HTTP/1.1 429 Too Many Requests", "Content-Length: 0", *lines, "", ""]).encode("latin-1")
+    return Fault(name=f"429-{name}", robots=answer, result=AccessResult.TOO_MANY_REQUESTS)
+
+
+def _connections() -> Iterator[Fault]:
+    yield Fault(name="refuses-connections", listens=False, kind=FaultKind.CONNECT)
+    yield Fault(name="never-accepts", accepts=False, kind=FaultKind.TIMEOUT, waits=True)
+    yield Fault(name="closes-at-once", robots=closes_at_once, kind=FaultKind.CONNECT)
+    yield Fault(name="resets-at-once", robots=resets(b""), kind=FaultKind.CONNECT)
+    yield Fault(name="never-answers", robots=never_answers, kind=FaultKind.TIMEOUT, waits=True)
+    whole = response(200, FILE)
+    yield Fault(name="drips-head", robots=drips(whole), kind=FaultKind.TIMEOUT, waits=True)
+    yield Fault(name="stalls-in-head", robots=stalls(whole[:20]), kind=FaultKind.TIMEOUT, waits=True)
+    yield Fault(name="resets-in-head", robots=resets(whole[:20]), kind=FaultKind.CONNECT)
+
+
+def _heads() -> Iterator[Fault]:
+    protocol = partial(Fault, kind=FaultKind.PROTOCOL)
+    yield protocol(name="not-http", robots=b"SSH-2.0-OpenSSH_9.6\r\n")
+    yield protocol(name="body-without-head", robots=FILE)
+    yield protocol(name="status-of-letters", robots=b"HTTP/1.1 okay\r\n\r\n")
+    yield protocol(name="endless-headers", robots=repeats(b"HTTP/1.1 200 OK\r\n", b"X-Header: value\r\n" * 100))
+    yield protocol(name="endless-header-line", robots=repeats(b"HTTP/1.1 200 OK\r\nX-Header: ", b"v" * 10_000))
+    yield protocol(name="endless-status-line", robots=repeats(b"HTTP/1.1 200 ", b"O" * 10_000))
+    yield Fault(
+        name="endless-continue",
+        robots=repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 10),
+        kind=FaultKind.TIMEOUT,
+        waits=True,
+    )
+    yield protocol(name="content-length-of-letters", robots=response(200, FILE, length="many"))
+    yield protocol(name="content-length-negative", robots=response(200, FILE, length=-1))
+    yield protocol(name="two-content-lengths", robots=response(200, FILE, Content_length="7"))
+    yield Fault(name="status-999", robots=response(999, FILE))
+    yield Fault(name="status-206", robots=response(206, FILE))
+    yield Fault(name="status-304-unasked", robots=response(304))
+    for status in (500, 502, 503, 504, 599):
+        yield Fault(name=f"status-{status}", robots=response(status, FILE))
+    for status in (400, 401, 403, 404, 410, 451):
+        yield Fault(name=f"status-{status}", robots=response(status, FILE), result=AccessResult.UNAVAILABLE)
+    flapping = takes_turns(response(503), response(200, FILE))
+    yield Fault(name="5xx-flapping", robots=flapping)
+
+
+def _bodies() -> Iterator[Fault]:
+    good = partial(Fault, result=AccessResult.SUCCESSFUL)
+    cut = partial(Fault, kind=FaultKind.TRUNCATED)
+    yield good(name="endless-body", robots=repeats(head() + FILE, b"Disallow: /private\n" * 1000))
+    yield good(name="100-mb-line", robots=long_line(100 * _MIB))
+    yield good(name="million-groups", robots=many_groups(1_000_000))
+    yield good(name="no-content-length", robots=head() + FILE)
+    # What goes on after its end is no HTTP.
+    yield Fault(name="content-length-too-short", robots=response(200, FILE, length=10), kind=FaultKind.PROTOCOL)
+    yield cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
+    yield cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))
+    yield Fault(name="drips-body", robots=drips(_CHUNKED + chunk(FILE)), kind=FaultKind.TIMEOUT, waits=True)
+    stalled = stalls(response(200, FILE, length=1000))
+    yield Fault(name="stalls-in-body", robots=stalled, kind=FaultKind.TIMEOUT, waits=True)
+    yield cut(name="chunk-missing", robots=_CHUNKED + chunk(FILE))
+    yield cut(name="chunk-cut", robots=_CHUNKED + chunk(FILE)[:10])
+    yield Fault(name="chunk-size-of-letters", robots=_CHUNKED + b"zz\r\n" + FILE, kind=FaultKind.PROTOCOL)
+    size = repeats(_CHUNKED + chunk(FILE), b"0" * 1000)
+    yield Fault(name="chunk-size-endless", robots=size, kind=FaultKind.TIMEOUT, waits=True)
+    trailers = repeats(_CHUNKED + chunk(FILE) + b"0\r\n", b"X-Trailer: value\r\n" * 100)
+    yield Fault(name="trailers-endless", robots=trailers, kind=FaultKind.PROTOCOL)
+
+
+def _encodings() -> Iterator[Fault]:
+    good = partial(Fault, result=AccessResult.SUCCESSFUL)
+    broken = partial(Fault, kind=FaultKind.ENCODING)
+    packed = gzip.compress(FILE)
+    yield good(name="gzip-bomb-of-1-mb", robots=gzip_bomb(_MIB))
+    yield good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * _MIB))
+    twice = response(200, gzip.compress(packed), Content_Encoding="gzip, gzip")
+    yield broken(name="gzip-in-gzip", robots=twice)
+    yield broken(name="gzip-that-is-none", robots=response(200, FILE, Content_Encoding="gzip"))
+    yield broken(name="encoding-not-asked-for", robots=response(200, packed, Content_Encoding="br"))
+    cut = response(200, packed[:-12], Content_Encoding="gzip")
+    yield Fault(name="gzip-cut", robots=cut, kind=FaultKind.TRUNCATED)
+    html = b"<!doctype html><title>Not found</title><p>User-agent: * is not here</p>" * 100
+    yield good(name="html", robots=response(200, html, Content_Type="text/html"), restricts=False)
+    yield good(name="utf-16", robots=response(200, FILE.decode().encode("utf-16")))
+    yield good(name="utf-16-without-mark", robots=response(200, FILE.decode().encode("utf-16-le")), restricts=False)
+    yield good(name="nuls", robots=response(200, b"\x00" * 1000 + b"\nUser-agent: *\nDisallow: /a\x00b\n" + FILE))
+    yield good(name="binary", robots=response(200, bytes(range(256)) * 200), restricts=False)
+
+
+def _caching() -> Iterator[Fault]:
+    good = partial(Fault, result=AccessResult.SUCCESSFUL)
+    open_file = b"User-agent: *\nDisallow:\n"
+    changing = takes_turns(response(200, FILE, ETag='"1"'), response(200, open_file, ETag='"2"'))
+    yield good(name="changes-between-fetches", robots=changing)
+    yield good(name="etag-that-lies", robots=etag_that_lies)
+    later = formatdate(4_000_000_000, usegmt=True)
+    yield good(name="date-in-the-future", robots=response(200, FILE, Date=later, Last_Modified=later))
+    yield good(
+        name="expires-in-a-century", robots=response(200, FILE, Expires=later, Cache_Control="max-age=9" + "9" * 9)
+    )
+    yield good(name="age-negative", robots=response(200, FILE, Age="-1", Cache_Control="max-age=-5"))
+    yield good(name="headers-of-garbage", robots=response(200, FILE, Date="?", Expires="0", Age="x", ETag="\xff"))
+
+
+def _redirects() -> Iterator[Fault]:
+    too_many = partial(Fault, result=AccessResult.UNAVAILABLE, kind=FaultKind.REDIRECT_LIMIT)
+    yield too_many(name="redirect-to-itself", robots=response(301, Location="/robots.txt"))
+    back = {"/elsewhere": response(301, Location="/robots.txt")}
+    yield too_many(name="redirect-loop", robots=response(301, Location="/elsewhere"), hops=back)
+
+    async def onward(call: Call) -> None:
+        await call.send(response(301, Location=f"/on/{call.number}"))
+
+    numbers = {f"/on/{n}": response(301, Location=f"/on/{n + 1}") for n in range(1, 100)}
+    yield too_many(name="redirect-ever-onward", robots=onward, hops=numbers)
+    yield from map(chain, (4, 5, 6, 20))
+    target = partial(Fault, kind=FaultKind.REDIRECT_TARGET)
+    yield target(name="redirect-without-location", robots=response(302))
+    yield redirects_to("file", "file:///etc/passwd")
+    for scheme in ("ftp", "gopher", "ws", "data", "javascript"):
+        yield redirects_to(scheme, f"{scheme}://{LOOPBACK}:{{port}}/secret")
+    yield redirects_to("no-host", "http:///robots.txt")
+    yield redirects_to("odd-port", f"http://{LOOPBACK}:99999/robots.txt")
+    for name, spelling in ODD_LOOPBACKS.items():
+        yield redirects_to(f"loopback-spelt-{name}", f"http://{spelling}:{{port}}/secret")
+    for name, address in PRIVATE_LITERALS.items():
+        yield redirects_to(f"{name}-from-public", f"http://{address}:{{port}}/secret", host=PUBLIC_NAME)
+
+
+ODD_LOOPBACKS: Final = {
+    "hexadecimal": "0x7f.1",
+    "octal": "0177.0.0.1",
+    "short": "127.1",
+    "one-number": "2130706433",
+    "one-hexadecimal": "0x7f000001",
+}
+"""Spellings of 127.0.0.1 that some clients understand and RFC 3986 does not know."""
+
+PRIVATE_LITERALS: Final = {
+    "loopback": "127.0.0.1",
+    "loopback-6": "[::1]",
+    "mapped-loopback": "[::ffff:127.0.0.1]",
+    "translated-loopback": "[64:ff9b::7f00:1]",
+    "private": "10.0.0.1",
+    "metadata": "169.254.169.254",
+    "link-local-6": "[fe80::1]",
+    "unspecified": "0.0.0.0",  # noqa: S104 - nothing is bound to it
+    "multicast": "224.0.0.1",
+}
+"""Addresses that a public server has no business with."""
+
+
+def _rates() -> Iterator[Fault]:
+    yield too_many_requests("without-retry-after")
+    yield too_many_requests("seconds", "Retry-After: 120")
+    yield too_many_requests("zero", "Retry-After: 0")
+    yield too_many_requests("negative", "Retry-After: -5")
+    yield too_many_requests("fraction", "Retry-After: 1.5")
+    yield too_many_requests("century", "Retry-After: 3153600000")
+    yield too_many_requests("huge", f"Retry-After: {'9' * 5000}")
+    yield too_many_requests("date", "Retry-After: Fri, 01 Jan 2100 00:00:00 GMT")
+    yield too_many_requests("rfc-850-date", "Retry-After: Friday, 01-Jan-38 00:00:00 GMT")
+    yield too_many_requests("asctime-date", "Retry-After: Fri Jan  1 00:00:00 2100")
+    yield too_many_requests("past-date", "Retry-After: Thu, 01 Jan 1998 00:00:00 GMT")
+    yield too_many_requests("impossible-date", "Retry-After: Fri, 99 Jan 9999 99:99:99 GMT")
+    yield too_many_requests("garbage", "Retry-After: soon")
+    yield too_many_requests("empty", "Retry-After:")
+    yield too_many_requests("two", "Retry-After: 1", "Retry-After: 60")
+
+
+def _certificates() -> Iterator[Fault]:
+    file = response(200, FILE)
+    tls = partial(Fault, robots=file, kind=FaultKind.TLS)
+    yield Fault(name="certificate-good", robots=file, certificate=trusted, result=AccessResult.SUCCESSFUL)
+    yield tls(name="certificate-expired", certificate=expired)
+    yield tls(name="certificate-for-another-host", certificate=for_another_host)
+    yield tls(name="certificate-self-signed", certificate=self_signed)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    fault.name: fault
+    for faults in (
+        _connections(),
+        _heads(),
+        _bodies(),
+        _encodings(),
+        _caching(),
+        _redirects(),
+        _rates(),
+        _certificates(),
+    )
+    for fault in faults
+}
+"""All of them, by name."""

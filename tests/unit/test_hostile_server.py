@@ -1,0 +1,105 @@
+"""The hostile server does what it says; what crawlers make of it is tested elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+import aiohttp
+import pytest
+
+from politesse.testing import FAULTS, Call, Fault, HostileServer, assert_polite
+from politesse.testing.faults import FILE, chain, gzip_bomb, response
+from politesse.verdict import AccessResult
+
+
+async def _raw(server: HostileServer, target: str = "/robots.txt") -> bytes:
+    host, _, port = server.origin.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_pages_are_pages_and_are_written_down() -> None:
+    async with HostileServer(FAULTS["status-503"]) as server:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(server.url()) as robots:
+                assert robots.status == 503
+            async with session.get(server.url("/page?q")) as page:
+                assert await page.text() == "<p>a page</p>\n"
+        assert server.pages == ["/page?q"]
+        assert server.robots_requests == 1
+        assert [exchange.status for exchange in server.log] == [503, 200]
+        assert all(exchange.started <= exchange.ended for exchange in server.log)
+        with pytest.raises(AssertionError, match="against line 2"):
+            assert_polite(server.log, {server.origin: "User-agent: *\nDisallow: /page"}, agent="ExampleBot")
+
+
+async def test_the_status_and_the_retry_after_of_an_answer_are_written_down() -> None:
+    async with HostileServer(FAULTS["429-seconds"]) as server:
+        assert b"429" in await _raw(server)
+        assert [(exchange.status, exchange.retry_after_s) for exchange in server.log] == [(429, 120.0)]
+
+
+async def test_a_bomb_is_gzip_of_what_it_says() -> None:
+    bomb = Fault(name="bomb", robots=gzip_bomb(3 * 1024 * 1024), result=AccessResult.SUCCESSFUL)
+    async with HostileServer(bomb) as server:
+        body = (await _raw(server)).partition(b"\r\n\r\n")[2]
+    assert len(body) < 5_000
+    assert gzip.decompress(body) == FILE + b"\n" * (3 * 1024 * 1024)
+
+
+async def test_what_flaps_is_bad_and_good_by_turns() -> None:
+    async with HostileServer(FAULTS["5xx-flapping"]) as server:
+        statuses = [(await _raw(server)).split()[1] for _ in range(4)]
+    assert statuses == [b"503", b"200", b"503", b"200"]
+
+
+async def test_a_chain_ends_in_a_file_after_so_many_redirects() -> None:
+    async with HostileServer(chain(20)) as server, aiohttp.ClientSession() as session:
+        async with session.get(server.url(), max_redirects=21) as response_:
+            assert await response_.read() == FILE
+            assert len(response_.history) == 20
+        assert server.pages == []
+
+
+async def test_a_connection_that_is_never_accepted_waits() -> None:
+    async with HostileServer(FAULTS["never-accepts"]) as server:
+        port = int(server.origin.rpartition(":")[2])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.04):
+                await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_port_at_which_nobody_listens_refuses() -> None:
+    async with HostileServer(FAULTS["refuses-connections"]) as server:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", int(server.origin.rpartition(":")[2]))
+
+
+async def test_a_handler_of_ones_own_sees_the_request_and_how_often_it_came() -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    async def handler(call: Call) -> None:
+        seen.append((call.method, call.headers["host"], call.number))
+        await call.send(response(204))
+
+    async with HostileServer(FAULTS["status-404"], {"/page": handler}) as server:
+        await _raw(server, "/page")
+        await _raw(server, "/page")
+    assert seen == [("GET", "127.0.0.1", 1), ("GET", "127.0.0.1", 2)]
+
+
+async def test_leaving_a_server_ends_what_it_still_sends() -> None:
+    async with HostileServer(FAULTS["endless-body"]) as server:
+        host, _, port = server.origin.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /robots.txt HTTP/1.1\r\n\r\n")
+        await reader.readexactly(1000)
+        assert server.open_connections == 1
+    assert server.open_connections == 0
+    writer.close()
