@@ -1,0 +1,115 @@
+"""A web of many origins, some of which misbehave, in a process of its own: what its servers saw is what happened.
+
+Reads ``[origins, seed]`` as a line of JSON from standard input, writes what it serves as another, and when its input
+ends, what was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from politesse.testing import FAULTS, Fault, HostileServer
+from politesse.testing.faults import FILE, closes_at_once, never_answers, repeats, resets, response
+from politesse.testing.hostile import PAGE
+from politesse.verdict import AccessResult
+
+if TYPE_CHECKING:
+    from politesse.testing.hostile import Answer
+
+CLOSED: Final = "User-agent: *\nDisallow: /\n"
+FLAPPING: Final = "5xx-flapping"
+
+ROBOTS_FAULTS: Final = [fault for fault in FAULTS.values() if fault.certificate is None and not fault.host]
+PAGE_FAULTS: Final[dict[str, Answer]] = {
+    "page-429": response(429, Retry_After="1"),
+    "page-503": response(503, Retry_After="2"),
+    "page-503-without-retry-after": response(503),
+    "page-reset": resets(PAGE[:-5]),
+    "page-closes": closes_at_once,
+    "page-never-answers": never_answers,
+    "page-endless": repeats(PAGE[:15] + b"\r\n\r\n", b"<p>more</p>" * 1000),
+}
+GIVEN_UP: Final = frozenset({"page-never-answers", "page-endless"})
+"""What goes on until the client has had enough."""
+
+PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-rate: 2/1\n")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What an origin does, and what holds there for everybody.
+
+    Attributes:
+        origin: as in ``http://127.1.2.3:8081``.
+        fault: its name; empty for a good one.
+        robots: what it says, or comes to.
+        answers: whether it answers requests for robots.txt at all.
+    """
+
+    origin: str
+    fault: str
+    robots: str
+    answers: bool
+
+
+def _choose(chance: random.Random) -> tuple[str, Fault, Answer, str]:
+    """Return the name of a fault, what is to be served, and what that comes to."""
+    if chance.random() < 1 / 3:
+        if chance.random() < 1 / 2:
+            fault = chance.choice(ROBOTS_FAULTS)
+            return fault.name, fault, PAGE, _meaning(fault)
+        name = chance.choice(list(PAGE_FAULTS))
+        return name, _good(FILE.decode()), PAGE_FAULTS[name], FILE.decode()
+    robots = f"User-agent: *\n{chance.choice(PACES)}Disallow: /private\n"
+    return "", _good(robots), PAGE, robots
+
+
+def _good(robots: str) -> Fault:
+    return Fault(name="none", robots=response(200, robots.encode()), result=AccessResult.SUCCESSFUL)
+
+
+def _meaning(fault: Fault) -> str:
+    if fault.name == FLAPPING:
+        return FILE.decode()
+    if not fault.allows_page:
+        return CLOSED
+    return "" if fault.allows_private else FILE.decode()
+
+
+async def main() -> None:
+    number, seed = json.loads(sys.stdin.readline())
+    chance = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        sites, servers = [], []
+        for n in range(number):
+            name, fault, page, robots = _choose(chance)
+            address = f"127.{1 + n // 62_500}.{n // 250 % 250}.{1 + n % 250}"
+            server = await stack.enter_async_context(HostileServer(fault, address=address, every_page=page))
+            servers.append((server, fault))
+            sites.append(Site(server.origin, name, robots, fault.listens and fault.accepts))
+        _write([asdict(site) for site in sites])
+        await asyncio.to_thread(sys.stdin.read)
+        logs = {
+            server.origin: [asdict(exchange) for exchange in server.log if exchange.url not in _hops(server, fault)]
+            for server, fault in servers
+        }
+        _write([logs, sum(server.open_connections for server, _ in servers)])
+
+
+def _write(said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _hops(server: HostileServer, fault: Fault) -> set[str]:
+    return {server.url(target) for target in fault.hops}
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
