@@ -13,6 +13,13 @@ from politesse.errors import InvalidURL
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
+MAX_URL_LENGTH: Final = 16_384
+"""Characters of the longest URL, and octets of the longest request target, that are judged.
+
+RFC 9110 4.1 asks all to support 8,000 octets, and no server in wide use takes more than 16 KiB in its default settings.
+What a decision costs is bounded by octets of patterns times octets of the target, so the target must be bounded, too.
+"""
+
 # RFC 3986 3.2.2 allows more in a reg-name than any host name holds; what DNS and hosts files know is this.
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 # WHATWG URL 3.5: a host whose last label is a number is an IPv4 address or nothing at all.
@@ -64,8 +71,10 @@ def split(url: str) -> tuple[Origin, str]:
     """Split an absolute http(s) URL into its origin and its request target.
 
     The target is path and query as written, never empty, without the fragment (RFC 9309 2.2.2). Userinfo is
-    dropped. Raises InvalidURL for anything that has no such parts.
+    dropped. Raises InvalidURL for anything that has no such parts, or is longer than MAX_URL_LENGTH.
     """
+    if len(url) > MAX_URL_LENGTH:
+        raise InvalidURL(url, f"has {len(url)} characters; {MAX_URL_LENGTH} are more than servers take")
     if (control := _CONTROL.search(url)) is not None:
         # Clients disagree about these (some drop tabs and line ends), so no answer could be trusted.
         raise InvalidURL(url, f"holds the control character {control.group()!r}; percent-encode it")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse.errors import InvalidURL
-from politesse.origin import Origin, split
+from politesse.origin import MAX_URL_LENGTH, Origin, split
 from politesse.robots import Dialect, RobotsTxt
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)  # lone surrogates and control characters too
@@ -107,11 +108,17 @@ def _allowed(body: bytes | str, target: str, agent: str = "ExampleBot") -> bool:
 
 
 def test_a_line_of_a_megabyte_is_one_rule() -> None:
-    path = "/" + "a" * 1_000_000
-    body = f"User-agent: *\nDisallow: {path}\nDisallow: /b"
-    assert not _allowed(body, path)
-    assert _allowed(body, path[:-1])
-    assert not _allowed(body, "/b")
+    body = f"User-agent: *\nDisallow: /{'a' * 1_000_000}\nDisallow: /b"
+    rules = RobotsTxt.parse(body).rules_for("ExampleBot")
+    assert len(rules) == 2
+    assert rules.allowed("/" + "a" * (MAX_URL_LENGTH - 1))
+    assert not rules.allowed("/b")
+
+
+def test_a_rule_as_long_as_the_longest_target_is_compared() -> None:
+    path = "/" + "a" * (MAX_URL_LENGTH - 1)
+    assert not _allowed(f"User-agent: *\nDisallow: {path}", path)
+    assert _allowed(f"User-agent: *\nDisallow: {path}", path[:-1])
 
 
 def test_a_megabyte_without_a_line_end_or_colon_says_nothing() -> None:
@@ -196,9 +203,24 @@ def test_hundreds_of_stars_are_matched_without_backtracking() -> None:
     assert not rules.allowed("/" + "a" * 8_192 + "d/e")
 
 
-def test_a_target_of_a_megabyte_is_judged() -> None:
+def test_a_target_of_the_longest_length_is_judged() -> None:
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /*b$\nDisallow: /x\n").rules_for("ExampleBot")
-    assert rules.allowed("/" + "a" * 1_000_000)
-    assert not rules.allowed("/" + "%61" * 300_000 + "b")
-    assert rules.allowed("/" + "../" * 300_000 + "a")
-    assert not rules.allowed("/a" + "/.." * 300_000 + "/x")
+    room = MAX_URL_LENGTH - 8
+    assert rules.allowed("/" + "a" * room)
+    assert not rules.allowed("/" + "%61" * (room // 3) + "b")
+    assert rules.allowed("/" + "../" * (room // 3) + "a")
+    assert not rules.allowed("/a" + "/.." * (room // 3) + "/x")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/" + "a" * MAX_URL_LENGTH, "/?" + "a/" * 500_000, "/" + "../" * 300_000, "/" + "é" * 3_000, "/?" + "%c3" * 6_000],
+    ids=["plain", "of a megabyte", "with dots", "that grows as it is sent", "of escapes"],
+)
+def test_a_target_that_is_longer_than_servers_take_is_refused(target: str) -> None:
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: /*b$\n").rules_for("ExampleBot")
+    for url in (target, f"https://example.com{target}"):
+        with pytest.raises(InvalidURL, match="are more than servers take"):
+            rules.match(url)
+        with pytest.raises(InvalidURL, match="are more than servers take"):
+            rules.allowed(url)

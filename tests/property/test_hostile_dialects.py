@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from politesse.origin import Origin
+from politesse.errors import InvalidURL
+from politesse.origin import MAX_URL_LENGTH, Origin
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 
 SITE = Origin.of("https://example.com")
@@ -29,9 +30,9 @@ def test_half_a_megabyte_of_any_one_character_is_read(dialect: Dialect) -> None:
 
 @every_dialect
 def test_a_path_of_half_a_megabyte_is_compared(dialect: Dialect) -> None:
-    path = "/" + "a" * 400_000
-    rules = read(dialect, f"Disallow: {path}", "Disallow: /b")
-    assert not rules.allowed(path)
+    longest = "/" + "a" * (MAX_URL_LENGTH - 1)
+    rules = read(dialect, f"Disallow: /{'a' * 400_000}", f"Disallow: {longest}", "Disallow: /b")
+    assert not rules.allowed(longest)
     assert not rules.allowed("/b")
     assert rules.allowed("/" + "a" * 10_000)
 
@@ -97,13 +98,22 @@ def test_nested_prefixes_cost_no_more_than_their_octets(dialect: Dialect) -> Non
 
 
 @every_dialect
-def test_a_target_of_a_megabyte_is_judged(dialect: Dialect) -> None:
+def test_a_target_of_the_longest_length_is_judged(dialect: Dialect) -> None:
     rules = read(dialect, "Disallow: /x", "Disallow: /y*" if dialect is Dialect.CONNER_2 else "Disallow: /y")
-    assert rules.allowed("/" + "a" * 1_000_000)
-    assert rules.allowed("/" + "%61" * 300_000)
-    assert rules.allowed("/" + "%2e%2e/" * 140_000 + "a")
-    assert not rules.allowed("/a" + "/%2E%2e" * 140_000 + "/x")
-    assert not rules.allowed("/y?" + "é" * 300_000)
+    room = MAX_URL_LENGTH - 8
+    assert rules.allowed("/" + "a" * room)
+    assert rules.allowed("/" + "%61" * (room // 3))
+    assert rules.allowed("/" + "%2e%2e/" * (room // 7) + "a")
+    assert not rules.allowed("/a" + "/%2E%2e" * (room // 7) + "/x")
+    assert not rules.allowed("/y?" + "é" * (room // 6))
+
+
+@every_dialect
+def test_a_target_that_is_longer_than_servers_take_is_refused(dialect: Dialect) -> None:
+    rules = read(dialect, "Disallow: /x")
+    for target in ("/" + "a" * MAX_URL_LENGTH, "/" + "%2e%2e/" * 140_000 + "a", "/y?" + "é" * 300_000, "/é" * 3_000):
+        with pytest.raises(InvalidURL, match="are more than servers take"):
+            rules.match(target)
 
 
 def test_thousands_of_rules_that_are_urls_are_read_for_the_site_that_is_asked_about() -> None:

@@ -23,7 +23,7 @@ from politesse import (
     Reason,
 )
 from politesse.integrations.aiohttp import RobotsMiddleware
-from politesse.origin import split
+from politesse.origin import MAX_URL_LENGTH, split
 from politesse.ports import FetchResponse
 from politesse.robots import RobotsTxt
 from politesse.robots.directives import parse_request_rate, parse_visit_time
@@ -330,3 +330,15 @@ async def test_store_that_forgot_makes_a_429_no_more_lenient(passed: float, reas
 def test_proxy_without_a_host_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="proxy"):
         FetchOptions(proxy="http://")
+
+
+async def test_a_url_beyond_all_servers_holds_no_loop_whether_its_origin_is_known_or_not() -> None:
+    hostile = "User-agent: *\n" + "Disallow: /" + "*a" * 100_000 + "b\n"
+    url = "https://example.com/" + "a" * MAX_URL_LENGTH
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({"https://example.com": hostile})) as gate:
+        for _ in range(2):
+            with pytest.raises(InvalidURL, match="are more than servers take"):
+                gate.peek(url)
+            with pytest.raises(InvalidURL, match="are more than servers take"):
+                await gate.check(url)
+            assert await gate.check("https://example.com/a")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseError
-from politesse.origin import Origin, split
+from politesse.origin import MAX_URL_LENGTH, Origin, split
 
 
 @pytest.mark.parametrize(
@@ -366,3 +366,10 @@ def test_error_message_stays_short_and_escapes_the_url() -> None:
         split("http://h/\x1b[2J" + "a" * 100_000)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_url_of_the_longest_length_is_split_and_a_longer_one_refused() -> None:
+    longest = "http://h/" + "a" * (MAX_URL_LENGTH - 9)
+    assert len(split(longest)[1]) == MAX_URL_LENGTH - 8
+    with pytest.raises(InvalidURL, match="has 16385 characters"):
+        split(longest + "a")

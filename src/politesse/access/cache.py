@@ -282,7 +282,6 @@ class RobotsCache:
         validators = None if record is None else record.validators
         request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
         async with self._slots:
-            self.fetches += 1
             started_mono = self._clock.monotonic()
             result = await self._fetch(request)
             at_mono = self._clock.monotonic()
@@ -290,9 +289,11 @@ class RobotsCache:
         record = advance(record, result, now_wall, self._policy, self._jitter())
         held = self._held(origin, record, now_wall)
         await self._save(origin, record)
-        self._publisher.publish(
-            RobotsFetched(origin, result.status, held.source.fault, at_mono - started_mono, held.source)
-        )
+        if not (isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED):  # there nobody was asked
+            self.fetches += 1
+            self._publisher.publish(
+                RobotsFetched(origin, result.status, held.source.fault, at_mono - started_mono, held.source)
+            )
         return record, held, at_mono
 
     async def _fetch(self, request: FetchRequest) -> FetchResult:
