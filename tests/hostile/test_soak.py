@@ -57,6 +57,7 @@ class Crawl:
         self.sent: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.fetched: Counter[str] = Counter()
+        self.timed_out: Counter[str] = Counter()
         self.decided: Counter[Reason] = Counter()
         self.refused = 0
         self.cancelled = 0
@@ -129,6 +130,7 @@ class Crawl:
     def _note(self, event: Event) -> None:
         if isinstance(event, RobotsFetched):
             self.fetched[str(event.origin)] += 1
+            self.timed_out[str(event.origin)] += event.fault.startswith("timeout")
         elif isinstance(event, Decided):
             self.decided[event.verdict.reason] += 1
 
@@ -214,7 +216,8 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
     for origin, site in sites.items():
         asked = sum(exchange.url.endswith("/robots.txt") for exchange in logs[origin])
         if site.answers:
-            assert asked == crawl.fetched[origin], site
+            # On a busy machine a fetch may be over before its server has read it.
+            assert 0 <= crawl.fetched[origin] - asked <= crawl.timed_out[origin], site
         got = len(logs[origin]) - asked
         assert crawl.answered[origin] <= got <= crawl.sent[origin], site
         pages += got

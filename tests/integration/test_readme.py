@@ -89,6 +89,7 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
     denied = "a Disallow rule is the most specific match: line 2, 'Disallow: /private'"
     assert [output for output in outputs if output] == [
         "front no-rule\nmail invalid-url\n",  # the site is known from the block before
+        re.findall(r"# (False .*)", README)[0] + "\n",
         f"disallowed: https://example.com/private ({denied})\n",
         f"disallowed: http://localhost:8000/private ({denied})\n",
     ]
