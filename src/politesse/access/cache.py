@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from politesse.access.entry import Entry
+from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import Record, Standing, advance, is_closed, standing
-from politesse.errors import ClosedError, StoreError, WrongEventLoop
+from politesse.errors import ClosedError, StoreError
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots import RobotsTxt
@@ -73,16 +74,15 @@ class ComponentFailed(Event):
     error: Exception
 
 
-class _Flight:
+class _Flight(Flight[Entry]):
     """One request for one robots.txt, and those who wait for it."""
 
-    __slots__ = ("agents", "forgotten", "landed", "task")
+    __slots__ = ("agents", "forgotten")
 
-    def __init__(self, landed: asyncio.Future[Entry], agents: set[str]) -> None:
-        self.landed = landed
+    def __init__(self, agents: set[str]) -> None:
+        super().__init__()
         self.agents = agents
         self.forgotten = False  # from now on what the store holds is of no use
-        self.task: asyncio.Task[None] | None = None
 
 
 class RobotsCache:
@@ -128,7 +128,7 @@ class RobotsCache:
         self._publisher = publisher
         self._jitter = jitter
         self._weight_bytes = 0
-        self._flights: dict[str, _Flight] = {}
+        self._flights: Flights[_Flight] = Flights()
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(options.max_concurrent_fetches)
         self._closed = False
@@ -170,11 +170,8 @@ class RobotsCache:
             if entry is not None and entry.answers(agent):
                 return entry
             flight = self._flights.get(key) or self._take_off(origin, agent)
-            if flight.landed.get_loop() is not asyncio.get_running_loop():
-                raise WrongEventLoop
             flight.agents.add(agent)
-            # Shielded: the flight is the cache's, and a waiter that gives up takes nobody down with it.
-            landed = await asyncio.shield(flight.landed)
+            landed = await flight.wait()
             if landed.answers(agent):
                 # Good for this question even if its lifetime is over already: it was got for it.
                 return landed
@@ -200,19 +197,9 @@ class RobotsCache:
         """End all flights; whoever waits for one gets ClosedError. Closes the fetcher and the store."""
         if self._closing is None:
             self._closed = True
-            self._closing = asyncio.ensure_future(self._close(self._end_flights()))
+            tasks = self._flights.close("the gatekeeper was closed while robots.txt was asked for")
+            self._closing = asyncio.ensure_future(self._close(tasks))
         await asyncio.shield(self._closing)  # who gives up waiting for it does not leave it half done
-
-    def _end_flights(self) -> list[asyncio.Task[None]]:
-        tasks = []
-        for flight in self._flights.values():
-            if not flight.landed.done():
-                flight.landed.set_exception(ClosedError("the gatekeeper was closed while robots.txt was asked for"))
-                flight.landed.exception()  # there may be nobody who waits, and then nobody is to be warned
-            if flight.task is not None:
-                flight.task.cancel()
-                tasks.append(flight.task)
-        return tasks
 
     async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -224,7 +211,7 @@ class RobotsCache:
             await self._store.aclose()
 
     def _refresh_behind(self, entry: Entry) -> None:
-        if str(entry.origin) in self._flights or self._closed:
+        if self._flights.get(str(entry.origin)) is not None or self._closed:
             return
         try:
             self._take_off(entry.origin, refresh=True)
@@ -232,22 +219,11 @@ class RobotsCache:
             return  # asked from outside the event loop: the next question from inside starts it
 
     def _take_off(self, origin: Origin, agent: str | None = None, *, refresh: bool = False) -> _Flight:
-        key = str(origin)
-        loop = asyncio.get_running_loop()
-        known = self.entries.get(key)
+        known = self.entries.get(str(origin))
         agents = set() if known is None else set(known.rules)
-        flight = _Flight(loop.create_future(), agents if agent is None else agents | {agent})
-        self._flights[key] = flight
-
-        def ended(_: asyncio.Task[None]) -> None:
-            # Here and not in the task: one that is cancelled before its first step runs no code of its own.
-            if self._flights.get(key) is flight:
-                del self._flights[key]
-            flight.landed.cancel()  # no effect if it landed; else the loop is being torn down
-
-        flight.task = loop.create_task(self._fly(origin, flight, refresh=refresh), name=f"robots.txt of {key}")
-        flight.task.add_done_callback(ended)
-        return flight
+        flight = _Flight(agents if agent is None else agents | {agent})
+        work = self._fly(origin, flight, refresh=refresh)
+        return self._flights.take_off(str(origin), flight, work, f"robots.txt of {origin}")
 
     async def _fly(self, origin: Origin, flight: _Flight, *, refresh: bool) -> None:
         try:
@@ -259,9 +235,8 @@ class RobotsCache:
             self._publisher.publish(ComponentFailed(origin, "cache", error))
             entry = self._closed_entry(origin, error)
         self._keep(entry)
-        del self._flights[str(origin)]  # before anybody who waited asks again
-        if not flight.landed.done():
-            flight.landed.set_result(entry)
+        self._flights.end(str(origin), flight)
+        flight.land(entry)
 
     async def _find(self, origin: Origin, flight: _Flight, *, refresh: bool) -> tuple[Record, Standing, float]:
         """Return what is known about ``origin``, and when that was judged; asks if the store cannot tell."""
@@ -283,7 +258,7 @@ class RobotsCache:
         request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
         async with self._slots:
             started_mono = self._clock.monotonic()
-            result = await self._fetch(request)
+            result = await fetch_guarded(self._fetcher, request, self._publisher)
             at_mono = self._clock.monotonic()
         now_wall = self._clock.wall()
         record = advance(record, result, now_wall, self._policy, self._jitter())
@@ -295,19 +270,6 @@ class RobotsCache:
                 RobotsFetched(origin, result.status, held.source.fault, at_mono - started_mono, held.source)
             )
         return record, held, at_mono
-
-    async def _fetch(self, request: FetchRequest) -> FetchResult:
-        try:
-            return await self._fetcher.fetch(request)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Nobody cancelled us: it is the fetcher's own, and those who wait were not cancelled either.
-            return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r}", request.origin.robots_url)
-        except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
-            self._publisher.publish(ComponentFailed(request.origin, "fetcher", error))
-            return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.origin.robots_url)
 
     async def _load(self, origin: Origin) -> Record | None:
         try:
@@ -401,6 +363,21 @@ class RobotsCache:
                 self.entries[key] = oldest
             else:
                 self._weight_bytes -= oldest.weight_bytes
+
+
+async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publisher) -> FetchResult:
+    """Ask once; whatever the fetcher raises is a fault, told as ComponentFailed."""
+    try:
+        return await fetcher.fetch(request)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled us: it is the fetcher's own, and those who wait were not cancelled either.
+        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r}", request.origin.robots_url)
+    except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
+        publisher.publish(ComponentFailed(request.origin, "fetcher", error))
+        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.origin.robots_url)
 
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
