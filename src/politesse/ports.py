@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""The largest robots.txt that any setting lets in."""
+"""The largest file that any setting lets in."""
 
 
 class FaultKind(StrEnum):
@@ -58,17 +58,27 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Ask for the robots.txt of ``origin``.
+    """Ask for a file of ``origin``: its robots.txt, unless another is named.
 
     Attributes:
         origin: whose.
         max_redirects: how many redirects to follow; one more is a REDIRECT_LIMIT fault.
         validators: of the copy at hand, or None to ask without condition.
+        path: which file, its query included; starts with ``/`` and is sent as it is.
+        redirected: whether another host has sent us here, in a request before this one: then what no redirect may
+            reach, a private address above all, is not to be asked.
     """
 
     origin: Origin
     max_redirects: int
     validators: Validators | None = None
+    path: str = "/robots.txt"
+    redirected: bool = False
+
+    @property
+    def url(self) -> str:
+        """What to ask for."""
+        return f"{self.origin}{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,8 @@ class FetchFault:
         final_url: the URL of the hop that failed.
         status: of that hop, where one came.
         retry_after_s: in how many seconds to ask again, where that is known.
+        location: of a REDIRECT_LIMIT, the URL that the redirect which was not followed leads to; empty for a loop, or
+            where the fetcher does not tell.
     """
 
     kind: FaultKind
@@ -109,13 +121,14 @@ class FetchFault:
     final_url: str
     status: int | None = None
     retry_after_s: float | None = None
+    location: str = ""
 
 
 FetchResult = FetchResponse | FetchFault
 
 
 class Fetcher(Protocol):
-    """Fetches robots.txt over any HTTP client.
+    """Fetches robots.txt, and other files that a site keeps at a well-known path, over any HTTP client.
 
     It follows redirects itself, checks each hop, bounds time and size, sends no cookies and no credentials, and
     returns faults instead of raising them. Whatever it raises all the same closes the gate.

@@ -193,7 +193,7 @@ class PacedFetcher:
         if closed_until_wall is not None:
             detail = f"{host} has asked to be left alone for now"
             wait_s = closed_until_wall - self._clock.wall()
-            return FetchFault(FaultKind.HOST_CLOSED, detail, request.origin.robots_url, retry_after_s=wait_s)
+            return FetchFault(FaultKind.HOST_CLOSED, detail, request.url, retry_after_s=wait_s)
         try:
             result = await self._fetcher.fetch(request)
         finally:

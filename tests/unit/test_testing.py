@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from politesse.testing import Exchange, ManualClock, assert_polite
+from politesse.origin import Origin
+from politesse.ports import FetchRequest, FetchResponse
+from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 
 SITE = "https://example.com"
 ROBOTS = {SITE: "User-agent: *\nDisallow: /private\nCrawl-delay: 5\n"}
@@ -93,3 +95,17 @@ async def test_autojump_moves_on_when_everybody_waits() -> None:
 def test_time_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="does not go back"):
         ManualClock().advance(-1)
+
+
+async def test_scripted_fetcher_answers_for_robots_txt_by_origin_and_for_other_files_by_url() -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: *", f"{SITE}/data.txt": [500, "Dataset: /d"]})
+    origin = Origin.of(SITE)
+    data_txt = FetchRequest(origin, 5, path="/data.txt")
+    asked = [FetchRequest(origin, 5), data_txt, data_txt, FetchRequest(origin, 5, path="/other.txt")]
+    assert [await fetcher.fetch(request) for request in asked] == [
+        FetchResponse(200, f"{SITE}/robots.txt", body=b"User-agent: *"),
+        FetchResponse(500, f"{SITE}/data.txt"),
+        FetchResponse(200, f"{SITE}/data.txt", body=b"Dataset: /d"),
+        FetchResponse(404, f"{SITE}/other.txt"),
+    ]
+    assert (fetcher.count(SITE), fetcher.count(f"{SITE}/data.txt")) == (1, 2)

@@ -374,10 +374,10 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
         if task is None or task.cancelling():
             raise
         # Nobody cancelled us: it is the fetcher's own, and those who wait were not cancelled either.
-        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r}", request.origin.robots_url)
+        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r}", request.url)
     except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
         publisher.publish(ComponentFailed(request.origin, "fetcher", error))
-        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.origin.robots_url)
+        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.url)
 
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:

@@ -1,4 +1,4 @@
-"""Fetching robots.txt with aiohttp: hop by hop, each checked, everything bounded, faults as values."""
+"""Fetching robots.txt and its like with aiohttp: hop by hop, each checked, everything bounded, faults as values."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ MIN_BODY_BYTES: Final = 500 * 1024
 """RFC 9309 2.5: a parsing limit must be at least 500 KiB."""
 
 _INSPECT_S: Final = 1.0
+_UNCHECKED: Final = "a redirect to the host {}, whose address cannot be checked; see unguarded_redirects"
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 
 
@@ -132,6 +133,10 @@ class AiohttpFetcher:
         hops = Hops(request)
         if self._session is not None and (self._session.connector is None or self._session.connector.closed):
             return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
+        if request.redirected:
+            if self._keeps_to_host:
+                return hops.fault(FaultKind.REDIRECT_TARGET, _UNCHECKED.format(request.origin.host))
+            guard.after_public()
         try:
             async with asyncio.timeout(self._options.total_timeout_s), self._client(guard) as client:
                 while (answer := await self._hop(client, guard, hops)) is None:
@@ -147,6 +152,10 @@ class AiohttpFetcher:
     def _unguarded(self) -> bool:
         """Whether somebody else's resolver finds the addresses."""
         return self._session is not None or self._options.proxy is not None
+
+    @property
+    def _keeps_to_host(self) -> bool:
+        return self._unguarded and not self._options.unguarded_redirects
 
     def _client(self, guard: AddressGuard) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector | None
@@ -214,10 +223,8 @@ class AiohttpFetcher:
         if isinstance(target, FetchFault):
             return target
         origin, url = target
-        elsewhere = origin.host != hops.request.origin.host
-        if elsewhere and self._unguarded and not self._options.unguarded_redirects:
-            detail = f"a redirect to the host {origin.host}, whose address cannot be checked; see unguarded_redirects"
-            return hops.fault(FaultKind.REDIRECT_TARGET, detail, response.status)
+        if origin.host != hops.request.origin.host and self._keeps_to_host:
+            return hops.fault(FaultKind.REDIRECT_TARGET, _UNCHECKED.format(origin.host), response.status)
         hops.seen.append(url)
         return None
 

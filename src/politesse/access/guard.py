@@ -103,6 +103,11 @@ class AddressGuard(AbstractResolver):
         if self._follows_seen:
             self._public_only = self._seen_public
 
+    def after_public(self) -> None:
+        """Count a first hop to a public address as made: a redirect from another host led to what comes now."""
+        self._seen_public = True
+        self.next_hop()
+
     def permits_host(self, host: str) -> bool:
         """Judge a URL's host before it is connected to: aiohttp resolves no literals. A name is judged later."""
         try:

@@ -1,4 +1,4 @@
-"""The requests of one fetch of a robots.txt: where a redirect leads, and whether it may be followed. Pure."""
+"""The requests of one fetch: where a redirect leads, and whether it may be followed. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hops:
 
     def __init__(self, request: FetchRequest) -> None:
         self.request = request
-        self.seen = [request.origin.robots_url]
+        self.seen = [request.url]
 
     @property
     def url(self) -> str:
@@ -63,11 +63,12 @@ class Hops:
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
         if len(self.seen) > self.request.max_redirects:
-            return self.fault(FaultKind.REDIRECT_LIMIT, f"more than {self.request.max_redirects} redirects", status)
+            detail = f"more than {self.request.max_redirects} redirects"
+            return self.fault(FaultKind.REDIRECT_LIMIT, detail, status, location=url)
         if url in self.seen:
             return self.fault(FaultKind.REDIRECT_LIMIT, f"a redirect loop through {url:.100}", status)
         return origin, url
 
-    def fault(self, kind: FaultKind, detail: str, status: int | None = None) -> FetchFault:
+    def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
         """Return that the request under way came to nothing."""
-        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status)
+        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)

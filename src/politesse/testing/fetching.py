@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from politesse.ports import FetchFault, FetchResponse
+from politesse.robots.ruleset import ROBOTS_TXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +20,9 @@ class ScriptedFetcher:
     """A Fetcher that answers as the test says, and remembers what it was asked.
 
     Args:
-        answers: by origin, as in ``"https://example.com"``: a robots.txt as text or octets, a status, a
-            FetchResponse or FetchFault, an exception to raise, or a sequence of these for one fetch after the other,
-            the last of which stays. Whatever is not named answers 404.
+        answers: by origin, as in ``"https://example.com"``, for its robots.txt, and by URL for any other file: text or
+            octets, a status, a FetchResponse or FetchFault, an exception to raise, or a sequence of these for one
+            fetch after the other, the last of which stays. Whatever is not named answers 404.
 
     Attributes:
         requests: every request so far, in order.
@@ -36,19 +37,19 @@ class ScriptedFetcher:
         self.gate.set()
         self.closed = False
 
-    def count(self, origin: str) -> int:
-        """Return how often ``origin`` was asked."""
-        return sum(str(request.origin) == origin for request in self.requests)
+    def count(self, asked: str) -> int:
+        """Return how often an origin was asked for its robots.txt, or the file at a URL was asked for."""
+        return sum(_key(request) == asked for request in self.requests)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Answer as scripted."""
         self.requests.append(request)
         await self.gate.wait()
-        origin = str(request.origin)
-        answer = self.answers.get(origin, 404)
+        key = _key(request)
+        answer = self.answers.get(key, 404)
         if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
-            answer = answer[min(self._given[origin], len(answer) - 1)]
-            self._given[origin] += 1
+            answer = answer[min(self._given[key], len(answer) - 1)]
+            self._given[key] += 1
         return _result(answer, request)
 
     async def aclose(self) -> None:
@@ -59,8 +60,12 @@ class ScriptedFetcher:
 Answer = str | bytes | int | FetchResponse | FetchFault | Exception
 
 
+def _key(request: FetchRequest) -> str:
+    return str(request.origin) if request.path == ROBOTS_TXT else request.url
+
+
 def _result(answer: Answer, request: FetchRequest) -> FetchResult:
-    url = request.origin.robots_url
+    url = request.url
     if isinstance(answer, str | bytes):
         return FetchResponse(200, url, body=answer.encode() if isinstance(answer, str) else answer)
     if isinstance(answer, int):

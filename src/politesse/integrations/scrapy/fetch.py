@@ -1,4 +1,4 @@
-"""Fetching robots.txt through Scrapy's engine: its proxies, handlers and middlewares, but politesse's outcomes."""
+"""Fetching robots.txt and its like through Scrapy's engine: its handlers and middlewares, but politesse's outcomes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from politesse.access.hops import REDIRECTS, Hops
 from politesse.integrations.scrapy.engine import patiently
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
 from politesse.robots.lexer import cut_at_line_end
+from politesse.robots.ruleset import ROBOTS_TXT as ROBOTS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROBOTS_TXT: Final = "politesse_robots_txt"
-"""In the meta of a request for robots.txt: how many octets of its answer have come."""
+"""In the meta of a request for robots.txt, or another file that the gate asks for: how many octets have come."""
 
 ASKED_FOR: Final[ContextVar[Request | None]] = ContextVar("ASKED_FOR", default=None)
 """The request on whose behalf robots.txt is asked for; the task that asks inherits it."""
@@ -52,12 +53,13 @@ _EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
 class EngineFetcher:
     """A Fetcher over ``crawler.engine``: what it asks for passes the downloader middlewares and no spider.
 
-    It counts as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends ``robots_parsed``. An
-    address can be judged only where a URL names one: what names resolve to, Scrapy tells nobody beforehand.
+    It counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
+    ``robots_parsed``. An address can be judged only where a URL names one: what names resolve to, Scrapy tells nobody
+    beforehand.
 
     Args:
         crawler: whose engine.
-        on_error: ``"disallow"``; or ``"allow"`` to take every fault for the lack of a robots.txt.
+        on_error: ``"disallow"``; or ``"allow"`` to take every fault of a robots.txt for its lack.
     """
 
     def __init__(self, crawler: Crawler, on_error: str) -> None:
@@ -77,6 +79,8 @@ class EngineFetcher:
             result = hops.fault(FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
         except IgnoreRequest as error:
             result = hops.fault(FaultKind.INTERNAL, str(error))
+        if request.path != ROBOTS_PATH:
+            return result
         self._count("request_count")
         if isinstance(result, FetchResponse):
             await self._tell(result)
@@ -88,6 +92,8 @@ class EngineFetcher:
 
     async def _fetch(self, hops: Hops) -> FetchResult:
         guard = AddressGuard(SystemResolver(), blind=True)
+        if hops.request.redirected:
+            guard.after_public()
         until_s = asyncio.get_running_loop().time() + _TIMEOUT_S
         while (answer := await self._hop(hops, guard, until_s)) is None:
             guard.next_hop()
@@ -106,9 +112,9 @@ class EngineFetcher:
             if not isinstance(target, FetchFault):
                 hops.seen.append(target[1])
                 return None
-            self._count_response(response.status)
+            self._count_response(hops, response.status)
             return target
-        self._count_response(response.status)
+        self._count_response(hops, response.status)
         body, truncated = b"", False
         if 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
             try:
@@ -131,7 +137,8 @@ class EngineFetcher:
                 {"request": request, "f_exception": error},  # noqa: TRY401 - the words of Scrapy's own
                 extra={"spider": self._crawler.spider},
             )
-            self._count(f"exception_count/{type(error)}")
+            if hops.request.path == ROBOTS_PATH:
+                self._count(f"exception_count/{type(error)}")
             return hops.fault(_kind(error), str(error) or type(error).__name__)
 
     def _request(self, url: str, conditions: Mapping[str, str], left_s: float) -> Request:
@@ -193,9 +200,10 @@ class EngineFetcher:
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
         return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status)
 
-    def _count_response(self, status: int) -> None:
-        self._count("response_count")
-        self._count(f"response_status_count/{status}")
+    def _count_response(self, hops: Hops, status: int) -> None:
+        if hops.request.path == ROBOTS_PATH:
+            self._count("response_count")
+            self._count(f"response_status_count/{status}")
 
     def _count(self, name: str) -> None:
         if (stats := self._crawler.stats) is not None:
