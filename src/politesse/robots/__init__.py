@@ -16,6 +16,7 @@ from politesse.robots.directives import RequestRate, TimeWindow
 from politesse.robots.document import Group, RobotsTxt
 from politesse.robots.lexer import Line, Quirk
 from politesse.robots.ruleset import RuleSet
+from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Line",
     "Match",
     "Quirk",
+    "RejectedSitemap",
     "RequestRate",
     "RobotsTxt",
     "Rule",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import EVERYBODY
@@ -14,11 +13,12 @@ from politesse.robots.directives import (
     parse_robot_version,
     parse_visit_time,
 )
-from politesse.robots.lexer import Line, Quirk, lex
+from politesse.robots.lexer import Line, Quirk, lex, records
 from politesse.robots.ruleset import Directives, RuleSet
+from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from politesse.origin import Origin
     from politesse.robots.agents import Bound
@@ -69,9 +69,21 @@ class RobotsTxt:
         quirks: what was unusual about the file as a whole; the lines carry their own.
         groups: in the order of the file, not yet merged.
         sitemaps: the values of all Sitemap lines, wherever they stand, but those with control characters.
+        sitemap_lines: all Sitemap lines, each value once, ready to be checked.
     """
 
-    __slots__ = ("_groups_of", "_traits", "_unnamed", "dialect", "groups", "lines", "origin", "quirks", "sitemaps")
+    __slots__ = (
+        "_groups_of",
+        "_traits",
+        "_unnamed",
+        "dialect",
+        "groups",
+        "lines",
+        "origin",
+        "quirks",
+        "sitemap_lines",
+        "sitemaps",
+    )
 
     def __init__(self, lexed: Lexed, dialect: Dialect, origin: Origin | None = None) -> None:
         self.dialect = dialect
@@ -83,8 +95,10 @@ class RobotsTxt:
         self.sitemaps: list[str] = []
         self._groups_of: dict[str, list[Group]] = {}
         self._unnamed: Group | None = None
-        for record in _records(lexed):
+        for record in records(lexed):
             self._arrange(record)
+        listed = [line for line in self.lines if line.field == "sitemap"]
+        self.sitemap_lines = SitemapLines(listed) if listed else NO_SITEMAPS
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
@@ -105,6 +119,7 @@ class RobotsTxt:
         """
         rules: list[Line] = []
         directives = Directives()
+        directives.sitemap_lines = self.sitemap_lines
         for group, listed_at in self._bound([agent] if isinstance(agent, str) else agent):
             rules += group.rules
             directives.version = group.version
@@ -224,15 +239,3 @@ class RobotsTxt:
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"
-
-
-def _records(lexed: Lexed) -> Iterator[Sequence[Line]]:
-    """Yield the lines between blank ones, where those mean something; else all lines at once."""
-    numbers = [line.number for line in lexed.lines] if lexed.blank else []
-    start = 0
-    for blank in lexed.blank:
-        end = bisect_right(numbers, blank, start)
-        if end > start:
-            yield lexed.lines[start:end]
-        start = end
-    yield lexed.lines[start:] if start else lexed.lines

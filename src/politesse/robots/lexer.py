@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_right
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from politesse.robots.dialect import Syntax
 
@@ -138,6 +139,18 @@ def lex(body: bytes | str, syntax: Syntax) -> Lexed:
         if line.number in cut:
             line.quirks += (Quirk.LINE_CUT,)
     return Lexed(lines, quirks, blank_lines(rows) if syntax.blank_lines else ())
+
+
+def records(lexed: Lexed) -> Iterator[Sequence[Line]]:
+    """Yield the lines between blank ones, where those mean something; else all lines at once."""
+    numbers = [line.number for line in lexed.lines] if lexed.blank else []
+    start = 0
+    for blank in lexed.blank:
+        end = bisect_right(numbers, blank, start)
+        if end > start:
+            yield lexed.lines[start:end]
+        start = end
+    yield lexed.lines[start:] if start else lexed.lines
 
 
 def split_rows(text: str) -> list[str]:

@@ -21,6 +21,7 @@ from politesse.origin import split
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
+from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _RARITY: Final = {
 class Directives:
     """What the merged groups of an agent say beside their rules, in the order of the file."""
 
-    __slots__ = ("comments", "crawl_delays", "request_rates", "version", "visit_times")
+    __slots__ = ("comments", "crawl_delays", "request_rates", "sitemap_lines", "version", "visit_times")
 
     def __init__(self) -> None:
         self.crawl_delays: list[float] = []
@@ -63,6 +64,7 @@ class Directives:
         self.visit_times: list[TimeWindow] = []
         self.comments: list[str] = []
         self.version: Version = VERSION_1
+        self.sitemap_lines = NO_SITEMAPS
 
     def add(self, field: str, value: float | RequestRate | TimeWindow | str) -> None:
         """Take over the typed value of one line."""
@@ -87,6 +89,7 @@ class RuleSet:
         request_rates: the Request-rates.
         visit_times: the Visit-times.
         comments: the Comments, meant for the crawler's operator; untrusted text.
+        sitemap_lines: those of the file, which are meant for everybody.
         weight_bytes: about how much memory it takes.
         precedence: which of several rules that match decides, in words.
     """
@@ -112,6 +115,7 @@ class RuleSet:
         "comments",
         "crawl_delay",
         "request_rates",
+        "sitemap_lines",
         "visit_times",
         "weight_bytes",
     )
@@ -125,11 +129,13 @@ class RuleSet:
         self.request_rates = tuple(directives.request_rates)
         self.visit_times = tuple(directives.visit_times)
         self.comments = tuple(directives.comments)
+        self.sitemap_lines = directives.sitemap_lines
         self._version = directives.version
         self._origin = origin
         self._compile(lines)
         said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
         self.weight_bytes += _BYTES_PER_DIRECTIVE * said + sum(map(len, self.comments))
+        self.weight_bytes += self.sitemap_lines.weight_bytes
 
     def allowed(self, url: str) -> bool:
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested; see ``match``."""

@@ -1,0 +1,89 @@
+"""The sitemaps that a robots.txt lists: absolute URLs, in any number, anywhere in the file, whoever asks. Pure.
+
+sitemaps.org, "Specifying the Sitemap location in your robots.txt file"; RFC 9309 2.2.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import InvalidURL
+from politesse.origin import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse.robots.lexer import Line
+
+MAX_REJECTED: Final = 100
+"""How many of the rejected lines are reported, the first ones."""
+
+_LINE_BYTES: Final = 150  # a number, a string and their tuple
+_UNFIT: Final = frozenset(" \t\\")
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedSitemap:
+    """A Sitemap line that names no URL which could be requested.
+
+    Attributes:
+        line: its line number, from 1.
+        value: as the file has it; untrusted, and perhaps not printable.
+        problem: what is wrong with it, as a phrase.
+    """
+
+    line: int
+    value: str
+    problem: str
+
+
+class SitemapLines:
+    """The Sitemap lines of a file, each value once, not yet looked at: most are never asked for.
+
+    Attributes:
+        lines: the line numbers and values, in the order of the file.
+        weight_bytes: about how much memory they take.
+    """
+
+    __slots__ = ("lines", "weight_bytes")
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        values: dict[str, int] = {}
+        for line in lines:
+            values.setdefault(line.value, line.number)
+        self.lines = tuple((number, value) for value, number in values.items())
+        self.weight_bytes = sum(_LINE_BYTES + len(value) for value in values)
+
+    def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
+        """Return the values that are absolute http(s) URLs, as written, and the others with what is wrong with them."""
+        urls: list[str] = []
+        rejected: list[RejectedSitemap] = []
+        for number, value in self.lines:
+            problem = _problem(value)
+            if not problem:
+                urls.append(value)
+            elif len(rejected) < MAX_REJECTED:
+                rejected.append(RejectedSitemap(number, value, problem))
+        return tuple(urls), tuple(rejected)
+
+
+NO_SITEMAPS: Final = SitemapLines(())
+"""Those of nearly every file."""
+
+
+def _problem(value: str) -> str:
+    """Return what keeps a value from being a URL to request; empty for nothing."""
+    if not value:
+        return "is empty"
+    if not _UNFIT.isdisjoint(value):
+        return "holds a blank or a backslash, which no URL does (RFC 3986 2)"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "holds octets that are not UTF-8; percent-encode them"
+    try:
+        split(value)
+    except InvalidURL as error:
+        return error.problem
+    return ""

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from politesse.robots import RejectedSitemap, RobotsTxt
+from politesse.robots.sitemaps import MAX_REJECTED, NO_SITEMAPS
+
+SITEMAP = "sitemaps.org, Submitting your Sitemap, robots.txt"
+
+
+def check(*lines: str | bytes) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
+    body = b"\n".join(line.encode() if isinstance(line, str) else line for line in lines)
+    return RobotsTxt.parse(body).rules_for("anybody").sitemap_lines.check()
+
+
+@pytest.mark.clause(SITEMAP)
+def test_sitemaps_are_listed_in_order_wherever_they_stand_and_on_whatever_host() -> None:
+    urls, rejected = check(
+        "SITEMAP: https://h/S.xml",
+        "User-agent: a",
+        "sitemap : https://other.example/ü.xml.gz?a=b",
+        "Disallow: /",
+        "Sitemap: http://h:8080 # the last",
+    )
+    assert urls == ("https://h/S.xml", "https://other.example/ü.xml.gz?a=b", "http://h:8080")
+    assert rejected == ()
+
+
+def test_a_sitemap_that_is_listed_twice_is_listed_once_where_it_stood_first() -> None:
+    assert check("Sitemap: https://h/a", "Sitemap: https://h/b", "Sitemap: https://h/a")[0] == (
+        "https://h/a",
+        "https://h/b",
+    )
+    assert check("Sitemap: https://h/a", "Sitemap: https://h/A")[0] == ("https://h/a", "https://h/A")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("", "is empty"),
+        ("/sitemap.xml", "is not an absolute URL"),
+        ("sitemap.xml", "is not an absolute URL"),
+        ("//h/sitemap.xml", "is not an absolute URL"),
+        ("ftp://h/s.xml", "has the scheme 'ftp'"),
+        ("https:///s.xml", "names no host"),
+        ("https://h:port/s.xml", "is not a number"),
+        ("https://h/a https://h/b", "holds a blank"),
+        ("https://h\\@evil/", "holds a blank or a backslash"),
+        ("https://h/\x1b[2J", "control character"),
+    ],
+)
+def test_what_is_no_url_is_left_out_and_reported(value: str, problem: str) -> None:
+    urls, [rejected] = check("User-agent: *", f"Sitemap: {value}", "Sitemap: https://h/s.xml")
+    assert urls == ("https://h/s.xml",)
+    assert (rejected.line, rejected.value) == (2, value)
+    assert problem in rejected.problem
+
+
+def test_octets_that_are_not_utf8_are_left_out_and_reported() -> None:
+    urls, [rejected] = check(b"Sitemap: https://h/\xfc.xml")
+    assert urls == ()
+    assert "UTF-8" in rejected.problem
+
+
+def test_no_more_lines_are_reported_than_anybody_reads() -> None:
+    urls, rejected = check(*(f"Sitemap: /{number}" for number in range(1_000)), "Sitemap: https://h/s.xml")
+    assert urls == ("https://h/s.xml",)
+    assert [one.line for one in rejected] == list(range(1, MAX_REJECTED + 1))
+
+
+def test_lines_weigh_what_they_hold_and_none_weigh_nothing() -> None:
+    many = RobotsTxt.parse("".join(f"Sitemap: https://h/{number:04}\n" for number in range(1_000)))
+    none = RobotsTxt.parse("User-agent: *\n").rules_for("x")
+    assert none.sitemap_lines is NO_SITEMAPS
+    assert many.rules_for("x").weight_bytes - none.weight_bytes >= 1_000 * len("https://h/0000")
