@@ -7,6 +7,7 @@
     access/                   getting it, and how long it holds: fetch, outcome table, cache
     stores/                   keeping it
     pacing/, turns            when the next request to a host may start, and the life of that request
+    site, datatxt             what a site tells besides: data.txt, sitemaps
     identity, policy          who the crawler says it is, and its own word on a host
     gatekeeper, view, sieve   the question before each request, for one URL or for many
     queue, lanes              URLs in, turns out, whichever host is ready
@@ -17,6 +18,8 @@ from politesse.access.cache import ComponentFailed, RobotsFetched
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.access.guard import PublicResolver
 from politesse.access.options import CacheOptions
+from politesse.access.sitefiles import FileOutcome, SiteFile, SiteFileFetched
+from politesse.datatxt import DataRecord, DataTxt
 from politesse.errors import (
     ClosedError,
     ConfigurationError,
@@ -37,7 +40,8 @@ from politesse.pacing.pace import Limit, PacingOptions
 from politesse.pacing.scopes import AddressNotFound
 from politesse.policy import HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
-from politesse.robots import Dialect, RobotsTxt
+from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
+from politesse.site import DataTxtAnswer, Sitemaps
 from politesse.stores.memory import MemoryStore
 from politesse.turns import Turn
 from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
@@ -55,11 +59,15 @@ __all__ = [
     "ClosedError",
     "ComponentFailed",
     "ConfigurationError",
+    "DataRecord",
+    "DataTxt",
+    "DataTxtAnswer",
     "Decided",
     "Dialect",
     "Disallowed",
     "Event",
     "FetchOptions",
+    "FileOutcome",
     "Gatekeeper",
     "HeaderOverruled",
     "HostPolicy",
@@ -80,9 +88,13 @@ __all__ = [
     "QueueStatistics",
     "QueuedTurn",
     "Reason",
+    "RejectedSitemap",
     "RobotsFetched",
     "RobotsTxt",
     "Rule",
+    "SiteFile",
+    "SiteFileFetched",
+    "Sitemaps",
     "Source",
     "Statistics",
     "StoreError",

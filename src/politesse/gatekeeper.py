@@ -11,6 +11,7 @@ from politesse.access.cache import RobotsCache
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.access.guard import SystemResolver
 from politesse.access.options import CacheOptions
+from politesse.access.sitefiles import SiteFiles
 from politesse.clock import SystemClock
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import Event, Publisher
@@ -21,6 +22,7 @@ from politesse.pacing.pace import PacingOptions
 from politesse.pacing.scoped import ScopedPacer
 from politesse.policy import HostPolicy
 from politesse.robots import Dialect
+from politesse.site import PageFetcher
 from politesse.stores.memory import MemoryStore
 from politesse.turns import PacedFetcher
 from politesse.view import AgentView, Shared
@@ -127,17 +129,22 @@ class Gatekeeper(AgentView):
         if pacing.is_scoped:
             resolver = resolver or SystemResolver()
             pacer = ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
+        options = cache or CacheOptions()
+        fetcher = fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver)
         robots_cache = RobotsCache(
-            PacedFetcher(
-                fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver), pacer, clock
-            ),
+            PacedFetcher(fetcher, pacer, clock),
             store if store is not None else MemoryStore(),
             dialect=dialect,
-            options=cache or CacheOptions(),
+            options=options,
             clock=clock,
             publisher=publisher,
         )
-        super().__init__(Shared(robots_cache, pacer, pacing, clock, publisher, reports=mode == "report"), identity)
+        shared = Shared(robots_cache, pacer, pacing, clock, publisher, reports=mode == "report")
+        super().__init__(shared, identity)
+        pages = PageFetcher(
+            self, fetcher, pacer, clock, publisher=publisher, max_concurrent=options.max_concurrent_fetches
+        )
+        shared.files = SiteFiles(pages, options=options, clock=clock, publisher=publisher)
         self._mode = mode
 
     async def __aenter__(self) -> Self:
@@ -151,6 +158,7 @@ class Gatekeeper(AgentView):
     async def aclose(self) -> None:
         """End all fetches, close the store. Who waits for a verdict or a turn, or asks later, gets ClosedError."""
         self._shared.tell_closed()
+        await self._shared.files.aclose()
         await self._shared.pacer.aclose()
         await self._shared.cache.aclose()
 
@@ -183,10 +191,12 @@ class Gatekeeper(AgentView):
 
     async def forget(self, origin: Origin | str) -> None:
         """Drop what is known about an origin, given as such or as an URL of it: the next question asks again."""
-        await self._shared.cache.forget(Origin.of(origin) if isinstance(origin, str) else origin)
+        origin = Origin.given(origin)
+        self._shared.files.forget(origin)
+        await self._shared.cache.forget(origin)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with every event: Decided, RobotsFetched, ComponentFailed. Returns what ends it.
+        """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed. Returns what ends it.
 
         It is called in the midst of the work, so it must be quick. What it raises is logged.
         """

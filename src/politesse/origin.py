@@ -51,6 +51,11 @@ class Origin:
         """Return the origin of ``url``; raises InvalidURL."""
         return split(url)[0]
 
+    @classmethod
+    def given(cls, origin: Origin | str) -> Origin:
+        """Return the origin that is given as such, or as an URL of it; raises InvalidURL."""
+        return cls.of(origin) if isinstance(origin, str) else origin
+
     @property
     def robots_url(self) -> str:
         """Where the robots.txt of this origin lives."""

@@ -23,6 +23,7 @@ from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.sieve import sift
+from politesse.site import Sitemaps, read_data_txt, read_sitemaps
 from politesse.turns import take, take_now
 from politesse.verdict import ALLOWING, WITHOUT_RULE, AccessResult, Reason, Verdict
 
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
 
     from politesse.access.cache import RobotsCache
     from politesse.access.entry import Entry
+    from politesse.access.sitefiles import SiteFiles
     from politesse.clock import Clock
+    from politesse.datatxt import FieldNames
     from politesse.events import Publisher
     from politesse.identity import Identity
     from politesse.pacing.pace import PacingOptions
     from politesse.pacing.scoped import Pacer
     from politesse.policy import HostPolicy
     from politesse.robots import RuleSet
+    from politesse.site import DataTxtAnswer
     from politesse.turns import Turn
     from politesse.verdict import Match, NotYet
 
@@ -82,7 +86,11 @@ class LongDelay(Event):
 
 
 class Shared:
-    """What a gatekeeper and its views have in common."""
+    """What a gatekeeper and its views have in common.
+
+    Attributes:
+        files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
+    """
 
     __slots__ = (
         "allowed",
@@ -91,6 +99,7 @@ class Shared:
         "closing",
         "denied",
         "disallowed",
+        "files",
         "pacer",
         "pacing",
         "policies",
@@ -109,6 +118,7 @@ class Shared:
         reports: bool,
     ) -> None:
         self.cache = cache
+        self.files: SiteFiles
         self.pacer = pacer
         self.pacing = pacing
         self.clock = clock
@@ -299,6 +309,34 @@ class AgentView:
         back with a ResourceWarning. Raises Disallowed and InvalidURL.
         """
         return take_now(self, self._shared.pacer, self._shared.clock, url)
+
+    async def datatxt(self, origin: Origin | str, *, fields: FieldNames | None = None) -> DataTxtAnswer:
+        """Return what an origin, given as such or as an URL of it, tells in its data.txt about its datasets.
+
+        The file is asked for as a page is: only if robots.txt allows it, and in its turn, which may take as long as the
+        pace of the host does. It is kept, and all who ask meanwhile share one request, which goes out as the
+        gatekeeper's own; each hop of a redirect is permitted and has a turn. So do not wait for it within a turn of the
+        same host. What it says has no effect on any verdict.
+
+        Args:
+            origin: whose.
+            fields: names for its fields; see ``DataTxt.parse``.
+
+        Raises InvalidURL, ClosedError.
+        """
+        return await read_data_txt(self, self._shared.files, Origin.given(origin), fields)
+
+    async def sitemaps(self, origin: Origin | str) -> Sitemaps:
+        """Return the sitemaps that the robots.txt of an origin lists, asking for robots.txt first if need be.
+
+        The origin is given as such or as an URL of it. Sitemaps are listed for everybody, so whoever asks gets the
+        same. Raises InvalidURL, ClosedError.
+        """
+        origin = Origin.given(origin)
+        verdict = self._by_policy(origin.robots_url, origin)
+        if verdict is not None and not verdict.allowed:
+            return Sitemaps(verdict=verdict)
+        return await read_sitemaps(await self._shared.cache.entry(origin, self._agent), self._agent)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from politesse.access.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
+from politesse.robots.dialect import Grace, Lifetimes
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from politesse.robots import Dialect
-    from politesse.robots.dialect import Grace
 
 _DAY_S: Final = 86_400.0
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
@@ -37,6 +37,7 @@ class CacheOptions:
         retry_min_s: the first wait after a fault, doubled with each further one; positive.
         retry_max_s: the longest such wait.
         max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
+        max_site_files_bytes: about how much memory other files than robots.txt may take, as data.txt.
         max_concurrent_fetches: how many robots.txt are asked for at once; positive.
     """
 
@@ -49,6 +50,7 @@ class CacheOptions:
     retry_min_s: float = 60.0
     retry_max_s: float = 3600.0
     max_entries_bytes: int = 64 * 1024 * 1024
+    max_site_files_bytes: int = 16 * 1024 * 1024
     max_concurrent_fetches: int = 100
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class CacheOptions:
             "retry_min_s": (0.001, self.retry_max_s),
             "retry_max_s": (0.001, _DAY_S),
             "max_entries_bytes": (1, float("inf")),
+            "max_site_files_bytes": (1, float("inf")),
             "max_concurrent_fetches": (1, float("inf")),
         }
         if self.stale_if_unreachable_s is None:
@@ -88,6 +91,25 @@ class CacheOptions:
             too_many_redirects=outcomes.too_many_redirects,
             unavailable_copy_s=outcomes.unavailable_copy_s,
             grace=self._grace(outcomes.grace),
+            retry_min_s=self.retry_min_s,
+            retry_max_s=self.retry_max_s,
+        )
+
+    def file_policy(self) -> AccessPolicy:
+        """Return these choices for the other files of a site, which no dialect of robots.txt speaks about.
+
+        A week where no header says how long, and a day for what is not there: "A Method for Web Data Discovery" 3.4,
+        and RFC 9309 2.4 for the lack of a file. What is refused is as good as not there; nothing is closed by it.
+        """
+        return AccessPolicy(
+            lifetimes=Lifetimes(default_s=7 * _DAY_S, max_s=7 * _DAY_S, max_unavailable_s=_DAY_S),
+            min_lifetime_s=self.min_lifetime_s,
+            refresh_after=self.refresh_after,
+            forbidden_disallows=False,
+            too_many_requests=AccessResult.TOO_MANY_REQUESTS,
+            too_many_redirects=AccessResult.UNAVAILABLE,
+            unavailable_copy_s=0.0,
+            grace=Grace(stale_s=self.stale_if_unreachable_s or _DAY_S),
             retry_min_s=self.retry_min_s,
             retry_max_s=self.retry_max_s,
         )
