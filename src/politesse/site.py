@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from politesse.turns import Gate
     from politesse.verdict import Source, Verdict
 
-_READ_IN_THREAD_BYTES: Final = 64 * 1024  # what takes longer than some milliseconds would be felt by every other task
+# What takes longer than some milliseconds would be felt by every other task; a host name in foreign letters is dear.
+_READ_IN_THREAD_BYTES: Final = 64 * 1024
+_CHECK_IN_THREAD_BYTES: Final = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ async def read_sitemaps(entry: Entry, agent: str) -> Sitemaps:
     """Return the sitemaps that an entry which answers ``agent`` knows of."""
     rules = entry.rules.get(agent)
     lines = NO_SITEMAPS if rules is None else rules.sitemap_lines
-    if lines.weight_bytes > _READ_IN_THREAD_BYTES:
+    if lines.weight_bytes > _CHECK_IN_THREAD_BYTES:
         urls, rejected = await asyncio.to_thread(lines.check)
     else:
         urls, rejected = lines.check()

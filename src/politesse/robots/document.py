@@ -74,6 +74,7 @@ class RobotsTxt:
 
     __slots__ = (
         "_groups_of",
+        "_listed",
         "_traits",
         "_unnamed",
         "dialect",
@@ -93,12 +94,12 @@ class RobotsTxt:
         self.quirks = lexed.quirks
         self.groups: list[Group] = []
         self.sitemaps: list[str] = []
+        self._listed: list[Line] = []
         self._groups_of: dict[str, list[Group]] = {}
         self._unnamed: Group | None = None
         for record in records(lexed):
             self._arrange(record)
-        listed = [line for line in self.lines if line.field == "sitemap"]
-        self.sitemap_lines = SitemapLines(listed) if listed else NO_SITEMAPS
+        self.sitemap_lines = SitemapLines(self._listed) if self._listed else NO_SITEMAPS
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
@@ -203,6 +204,7 @@ class RobotsTxt:
         RFC 9309 2.2.4: such a record neither ends a group nor separates its user-agent lines.
         """
         if line.field == "sitemap":
+            self._listed.append(line)
             if Quirk.CONTROL_CHARACTER not in line.quirks:
                 self.sitemaps.append(line.value)
         elif (parse := _DIRECTIVES.get(line.field)) is not None:

@@ -37,6 +37,7 @@ class Crawl:
     parsed: dict[str, dict[str, bool]]
     stats: dict[str, int | str]
     slots: list[str]
+    data_txt: list[list[str]]
     log: str
     elapsed_s: float
 
@@ -82,6 +83,7 @@ async def crawl(
         parsed=dict(done["parsed"]),
         stats=done["stats"],
         slots=done.get("slots", []),
+        data_txt=done["data_txt"],
         log=log,
         elapsed_s=time.monotonic() - started,
     )

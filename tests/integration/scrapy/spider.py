@@ -13,12 +13,13 @@ from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.http import Response, TextResponse
 
 from politesse import CacheOptions, PacingOptions
+from politesse.integrations.scrapy import RobotsTxtMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 TASK: dict[str, Any] = json.loads(sys.argv[1])
-DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": []}
+DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": [], "data_txt": []}
 
 
 class TaskSpider(Spider):
@@ -50,6 +51,11 @@ class TaskSpider(Spider):
             assert self.crawler.engine is not None
             fetch = self.crawler.engine.download_async
             await asyncio.gather(*(fetch(self.request(url)) for url in TASK["direct"][response.url]))
+        if TASK.get("data_txt"):
+            middleware = self.crawler.get_downloader_middleware(RobotsTxtMiddleware)
+            assert middleware is not None
+            answer = await middleware.gate.datatxt(response.url)
+            DONE["data_txt"].append([answer.outcome, answer.text])
         if TASK.get("forget_slots"):
             forget_slots(self)
         if isinstance(response, TextResponse):

@@ -6,7 +6,7 @@ from politesse.access.options import CacheOptions
 from politesse.access.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect
-from politesse.robots.dialect import Grace
+from politesse.robots.dialect import Grace, Lifetimes
 from politesse.verdict import AccessResult
 
 DAY = 86_400.0
@@ -43,6 +43,31 @@ def test_options_reach_the_policy() -> None:
     )
 
 
+def test_options_reach_the_policy_for_other_files_but_for_what_robots_txt_alone_means() -> None:
+    options = CacheOptions(
+        min_lifetime_s=1.0,
+        refresh_after=0.5,
+        on_forbidden="disallow",
+        on_too_many_requests="allow",
+        stale_if_unreachable_s=2 * DAY,
+        after_grace="allow",
+        retry_min_s=2.0,
+        retry_max_s=3.0,
+    )
+    assert options.file_policy() == AccessPolicy(
+        lifetimes=Lifetimes(default_s=7 * DAY, max_s=7 * DAY, max_unavailable_s=DAY),
+        min_lifetime_s=1.0,
+        refresh_after=0.5,
+        forbidden_disallows=False,
+        too_many_requests=AccessResult.TOO_MANY_REQUESTS,
+        too_many_redirects=AccessResult.UNAVAILABLE,
+        unavailable_copy_s=0.0,
+        grace=Grace(stale_s=2 * DAY),
+        retry_min_s=2.0,
+        retry_max_s=3.0,
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -58,6 +83,7 @@ def test_options_reach_the_policy() -> None:
         ("retry_max_s", DAY + 1),
         ("retry_max_s", float("inf")),
         ("max_entries_bytes", 0),
+        ("max_site_files_bytes", 0),
         ("max_concurrent_fetches", 0),
         ("on_forbidden", "deny"),
         ("on_too_many_requests", "disallow"),

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from politesse.origin import split
 from politesse.robots import RejectedSitemap, RobotsTxt
 from politesse.robots.sitemaps import MAX_REJECTED, NO_SITEMAPS
 
@@ -73,3 +76,17 @@ def test_lines_weigh_what_they_hold_and_none_weigh_nothing() -> None:
     none = RobotsTxt.parse("User-agent: *\n").rules_for("x")
     assert none.sitemap_lines is NO_SITEMAPS
     assert many.rules_for("x").weight_bytes - none.weight_bytes >= 1_000 * len("https://h/0000")
+
+
+HOSTILE = st.text(alphabet=st.sampled_from("https://aé.☃:8 @[]%#?\\\x00\x85\xad\u200d\ud800"), max_size=60)
+
+
+@given(st.lists(HOSTILE.map("https://".__add__) | HOSTILE | st.text(max_size=60), max_size=5))
+def test_no_value_raises_and_every_url_can_be_asked_about(values: list[str]) -> None:
+    robots = RobotsTxt.parse("".join(f"Sitemap: {value}\n" for value in values))
+    urls, rejected = robots.rules_for("x").sitemap_lines.check()
+    assert len(urls) + len(rejected) == len({line.value for line in robots.lines if line.field == "sitemap"})
+    for url in urls:
+        split(url)
+        url.encode()
+    assert set(urls) <= set(robots.sitemaps)
