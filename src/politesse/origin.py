@@ -6,6 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 import idna
 
@@ -25,6 +26,7 @@ _HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 # WHATWG URL 3.5: a host whose last label is a number is an IPv4 address or nothing at all.
 _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)", re.DOTALL)
+_UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_PORT = 65535
 _MAX_HOST = 253  # octets of a name, without the dot of the root: RFC 1035 2.3.4
@@ -94,6 +96,11 @@ def split(url: str) -> tuple[Origin, str]:
     if not target.startswith("/"):
         target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
     return Origin(scheme, host, port), target
+
+
+def escaped(target: str) -> str:
+    """Return the octets that a server wrote as a request target: only those that no URL holds are escaped."""
+    return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 
 def _host_and_port(url: str, authority: str, default_port: int) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import politesse
+import politesse.page
 import politesse.robots
 
 MODULES = sorted(
@@ -18,7 +19,7 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("package", [politesse, politesse.robots])
+@pytest.mark.parametrize("package", [politesse, politesse.page, politesse.robots])
 def test_all_names_the_public_namespace(package: ModuleType) -> None:
     public = {
         name
@@ -60,13 +61,17 @@ def test_each_module_imports_alone() -> None:
     assert found.stdout == ""
 
 
-def test_robots_package_needs_neither_aiohttp_nor_an_event_loop() -> None:
+@pytest.mark.parametrize(
+    ("package", "unneeded"),
+    [("robots", ("aiohttp", "asyncio", "socket")), ("page", ("aiohttp", "asyncio", "selectolax"))],
+)
+def test_pure_package_needs_neither_aiohttp_nor_an_event_loop(package: str, unneeded: tuple[str, ...]) -> None:
     program = (
         "import sys, types\n"
         "package = types.ModuleType('politesse'); package.__path__ = [sys.argv[1]]\n"
         "sys.modules['politesse'] = package\n"
-        "import politesse.robots\n"
-        "print([name for name in ('aiohttp', 'asyncio', 'socket') if name in sys.modules])"
+        f"import politesse.{package}\n"
+        f"print([name for name in {unneeded} if name in sys.modules])"
     )
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", program, politesse.__path__[0]], capture_output=True, text=True, check=True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
+
+from politesse.dates import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,18 +58,6 @@ def cache_control(value: str) -> dict[str, str]:
     for name, quoted, bare in _DIRECTIVE.findall(value[:4096]):
         directives.setdefault(name.lower(), quoted or bare)
     return directives
-
-
-def http_date(value: str) -> float | None:
-    """Return an HTTP date in any of its three forms (RFC 9110 5.6.7) as Unix time; None where it is none."""
-    if not value or len(value) > 64 or not value.isascii():  # noqa: PLR2004 - the longest form has 33 characters
-        return None
-    try:
-        date = parsedate_to_datetime(value)
-        # RFC 9110 5.6.7: an HTTP date is in UTC, with or without saying so.
-        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 def _max_age(directives: dict[str, str]) -> float | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urljoin
+from urllib.parse import urljoin
 
 from politesse.errors import InvalidURL
-from politesse.origin import split
+from politesse.origin import escaped, split
 from politesse.ports import FaultKind, FetchFault
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses whose Location is followed."""
 
 _MAX_DETAIL: Final = 300  # what an exception quotes of a hostile answer may be megabytes
-_UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
 # A scheme or "//" without the authority that has to follow: joined, it would name the page that we come from.
 _WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
 
@@ -57,8 +56,7 @@ class Hops:
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
         try:
             origin, target = split(urljoin(self.url, location))
-            # The octets that the server wrote: only those that no URL holds are escaped.
-            url = f"{origin}{quote(target, safe=_UNCHANGED, errors='surrogateescape')}"
+            url = f"{origin}{escaped(target)}"
         except ValueError as error:  # InvalidURL is one, and so is what urljoin raises
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse.access.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
+from politesse.access.freshness import cache_control, freshness_lifetime_s, retry_after_s
 
 # RFC 9110 5.6.7 gives this moment in all three forms.
 SPECIMEN_WALL = 784_111_777.0
@@ -19,48 +19,6 @@ DAY_LATER = "Mon, 07 Nov 1994 08:49:37 GMT"
 def _lifetime(**headers: str) -> float | None:
     """Return the lifetime at the moment of the specimen date; ``cache_control="..."`` is the Cache-Control header."""
     return freshness_lifetime_s({name.replace("_", "-"): value for name, value in headers.items()}, SPECIMEN_WALL)
-
-
-@pytest.mark.clause("RFC 9110 5.6.7")
-@pytest.mark.parametrize(
-    "text",
-    ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"],
-    ids=["imf-fixdate", "rfc850", "asctime"],
-)
-def test_all_three_forms_of_an_http_date_are_the_same_moment(text: str) -> None:
-    assert http_date(text) == SPECIMEN_WALL
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "0",
-        "-1",
-        "never",
-        "1994-11-06T08:49:37Z",
-        "Thu, 99 Foo 2020 99:99:99 GMT",
-        "Sun, 31 Feb 2021 08:49:37 GMT",
-        "Sun, 06 Nov 1994 25:00:00 GMT",
-        "Sun, 06 Nov 1994 08:49:37 +9999999999",
-        "Sun, ٠٦ Nov 1994 08:49:37 GMT",
-        "Sun, 06 Nov 99999 08:49:37 GMT",
-        "Sun, 06 Nov 1994 08:49:37 GMT" + " " * 100,
-        "x" * 100_000,
-        "\x00",
-        "\udcff",
-    ],
-)
-def test_what_is_no_http_date_is_none(text: str) -> None:
-    assert http_date(text) is None
-
-
-@given(
-    st.text(max_size=70) | st.from_regex(r"[A-Z][a-z]{2},? [0-9]{1,3}[ -][A-Za-z]{3}[ -][0-9]{1,6} [0-9:]{1,9} .{1,9}")
-)
-def test_no_text_makes_the_date_parser_raise(text: str) -> None:
-    moment = http_date(text)
-    assert moment is None or math.isfinite(moment)
 
 
 @pytest.mark.clause("RFC 9309 2.4")

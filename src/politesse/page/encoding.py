@@ -1,0 +1,75 @@
+"""From the octets of a page to its text, whatever their encoding. Pure.
+
+WHATWG HTML 13.2.3: a byte order mark, the charset of the Content-Type, that of a META among the first octets, and UTF-8
+where nothing says or what is said is nothing known. UTF-16 is believed of octets that look it only: else a wrong label
+would hide what a page forbids.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Final
+
+_BYTE_ORDER_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is the start of this one
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# The encodings of the web (WHATWG Encoding 4.2), by the names that Python has for them. No other: some of Python's
+# take more than linear time, and some are none.
+_KNOWN: Final = frozenset(
+    {"utf-8", "cp866", "iso8859-2", "iso8859-3", "iso8859-4", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8"}
+    | {"iso8859-10", "iso8859-13", "iso8859-14", "iso8859-15", "iso8859-16", "koi8-r", "koi8-u", "mac-roman", "cp874"}
+    | {"cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "mac-cyrillic"}
+    | {"gbk", "gb18030", "big5", "euc_jp", "iso2022_jp", "shift_jis", "euc_kr"}
+)
+_SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874"} | {
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "johab": "euc_kr",
+}
+_CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_META = re.compile(r"<meta[\t\n\f\r /][^>]*", re.IGNORECASE)
+_PRESCAN: Final = 1024
+_LOOKED_AT: Final = 256
+
+
+def decoded(octets: bytes, content_type: str = "") -> tuple[str, str]:
+    """Return the text of a page, and the name of the encoding that it was read in; never raises.
+
+    What cannot be decoded becomes U+FFFD. ``content_type`` is the value of the header.
+    """
+    for mark, name in _BYTE_ORDER_MARKS:
+        if octets.startswith(mark):
+            return octets[len(mark) :].decode(name, "replace"), name
+    name = _utf_16(octets) or _declared(content_type) or _prescanned(octets) or "utf-8"
+    return octets.decode(name, "replace"), name
+
+
+def _utf_16(octets: bytes) -> str | None:
+    """Return in which order of bytes the octets look like UTF-16: markup is ASCII, so every other octet is NUL."""
+    start = octets[:_LOOKED_AT]
+    even, odd = start[::2].count(0), start[1::2].count(0)
+    if 4 * odd > len(start) and not even:
+        return "utf-16-le"
+    return "utf-16-be" if 4 * even > len(start) and not odd else None
+
+
+def _declared(text: str) -> str | None:
+    label = _CHARSET.search(text)
+    if label is None:
+        return None
+    try:
+        name = codecs.lookup(label[1]).name
+    except LookupError:
+        return None
+    name = _SUPERSETS.get(name, name)
+    return name if name in _KNOWN else None
+
+
+def _prescanned(octets: bytes) -> str | None:
+    start = octets[:_PRESCAN].decode("latin-1")
+    return next((name for meta in _META.findall(start) if (name := _declared(meta)) is not None), None)

@@ -1,0 +1,194 @@
+"""What of a page is of use here: its METAs, its base URL, its links. Pure; needs the extra ``html``.
+
+``tags`` finds the tags in linear time, and Lexbor (by way of selectolax) reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from politesse.page.encoding import decoded
+from politesse.page.tags import BLANKS, Place, start_tags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from selectolax.lexbor import LexborHTMLParser
+
+    from politesse.page.tags import Tag
+
+MAX_BYTES: Final = 524_288
+"""So many octets of a page are read, unless told otherwise."""
+
+MAX_METAS: Final = 4_096
+MAX_BASES: Final = 16
+MAX_LINKS: Final = 65_536
+"""Of each of A, AREA, and the elements that may carry ``data-nosnippet``."""
+
+_HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
+_UNKNOWN_TYPES: Final = frozenset({"", "unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
+_MARKUP = re.compile(
+    r"[\t\n\f\r \0]*+<(?:!--|!doctype[\t\n\f\r ]html|\?xml|(?:html|head|meta|title|link|base|script|style|body|"
+    r"noscript|template|h1|div|p|a|br|b|table|font|iframe)[\t\n\f\r />])",
+    re.IGNORECASE,
+)
+_MAX_SNIFFED: Final = 4_096
+
+_HEAD_NAMES: Final = frozenset({"meta", "base", "body"})
+_LINK_NAMES: Final = frozenset({"a", "area", "div", "section", "span"})
+_NOSNIPPET: Final = frozenset({"div", "section", "span"})
+_NUMBER: Final = "politesse-number"  # an attribute that stands first; of two with one name the first counts
+
+
+class Meta(NamedTuple):
+    """A META element that has a name.
+
+    Attributes:
+        name: as written, without blanks around it.
+        content: as written; empty where there is none.
+    """
+
+    name: str
+    content: str
+
+
+class Link(NamedTuple):
+    """An A or AREA element that has an address.
+
+    Attributes:
+        href: as written.
+        rel: its words, in lower case.
+    """
+
+    href: str
+    rel: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """What was read of a page of HTML.
+
+    Attributes:
+        metas: its METAs in their order: those of HEAD, and those of BODY where they were asked for.
+        base_href: the first ``<base href>`` as written; None where there is none.
+        links: its links in their order, where they were asked for.
+        nosnippet_parts: how many SPAN, DIV and SECTION carry ``data-nosnippet`` (whose value means nothing), where
+            links were asked for.
+        encoding: what its octets were read as, by Python's name.
+        truncated: whether not all that was asked for could be read, because of a limit.
+    """
+
+    metas: tuple[Meta, ...] = ()
+    base_href: str | None = None
+    links: tuple[Link, ...] = ()
+    nosnippet_parts: int = 0
+    encoding: str = "utf-8"
+    truncated: bool = False
+
+
+def is_html(body: bytes, content_type: str = "") -> bool:
+    """Whether a body is to be read as HTML: by its media type, where that says nothing by its first octets."""
+    types = {one.partition(";")[0].strip().lower() for one in content_type.split(",")}
+    if types & _HTML_TYPES:
+        return True
+    if types <= _UNKNOWN_TYPES:
+        return _MARKUP.match(decoded(body[:_MAX_SNIFFED])[0]) is not None
+    return False
+
+
+def read_html(
+    body: bytes, content_type: str = "", *, in_body: bool = False, links: bool = False, max_bytes: int = MAX_BYTES
+) -> Html | None:
+    """Read a page; None where it is no HTML. Never raises on content; time and memory are linear in ``max_bytes``.
+
+    Args:
+        body: its octets, without content coding.
+        content_type: the value of the header; empty where there is none.
+        in_body: whether METAs in BODY count, too, as they do for Google.
+        links: whether to read the links.
+        max_bytes: the octets that are read; what comes behind them is not looked at.
+
+    Raises:
+        ImportError: without the extra ``html``.
+    """
+    if not is_html(body, content_type):
+        return None
+    text, encoding = decoded(body[:max_bytes], content_type)
+    place = Place()
+    kept, full = _wanted(text, place, in_body=in_body, links=links)
+    truncated = full or any(tag.cut for tag in kept)
+    if len(body) > max_bytes:
+        truncated = truncated or in_body or links or place.in_head
+    return _collected(_read(kept), encoding, truncated=truncated)
+
+
+def _wanted(text: str, place: Place, *, in_body: bool, links: bool) -> tuple[list[Tag], bool]:
+    """Return the tags that are worth a parser's time, and whether there were more than are kept."""
+    rooms = dict.fromkeys(_LINK_NAMES, MAX_LINKS) | {"meta": MAX_METAS, "base": MAX_BASES}
+    kept: list[Tag] = []
+    full = False
+    for tag in start_tags(text, _HEAD_NAMES | _LINK_NAMES if links else _HEAD_NAMES, place):
+        name = tag.name
+        if name == "body":
+            if not (in_body or links):
+                break
+        elif _is_of_use(tag, in_body=in_body):
+            full = full or not rooms[name]
+            if rooms[name]:
+                rooms[name] -= 1
+                kept.append(tag)
+    return kept, full
+
+
+def _is_of_use(tag: Tag, *, in_body: bool) -> bool:
+    if tag.name == "meta":
+        return tag.in_head or in_body
+    needed = "data-nosnippet" if tag.name in _NOSNIPPET else "href"
+    return needed in tag.attributes.lower()
+
+
+def _read(tags: Iterable[Tag]) -> list[tuple[str, dict[str, str]]]:
+    """Return the name and the attributes of each tag. As siblings, for depth is what takes parsers long."""
+    numbered = list(tags)
+    if not numbered:
+        return []
+    markup = "".join(
+        f'<{tag.name} {_NUMBER}="{number}" {tag.attributes}>' + ("" if tag.name in _HEAD_NAMES else f"</{tag.name}>")
+        for number, tag in enumerate(numbered)
+    )
+    read: dict[int, dict[str, str]] = {}
+    root = _parser()(markup).root
+    for node in root.traverse() if root is not None else ():
+        attributes = node.attributes
+        number = attributes.get(_NUMBER)
+        if number is not None and number.isdecimal():
+            read[int(number)] = {name.lower(): value or "" for name, value in attributes.items()}
+    return [(tag.name, read.get(number, {})) for number, tag in enumerate(numbered)]
+
+
+def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *, truncated: bool) -> Html:
+    metas: list[Meta] = []
+    links: list[Link] = []
+    base_href: str | None = None
+    nosnippet_parts = 0
+    for name, attributes in elements:
+        if name == "meta":
+            if "name" in attributes:
+                metas.append(Meta(attributes["name"].strip(BLANKS), attributes.get("content", "")))
+        elif name == "base":
+            base_href = attributes.get("href") if base_href is None else base_href
+        elif name in _NOSNIPPET:
+            nosnippet_parts += "data-nosnippet" in attributes
+        elif "href" in attributes:
+            links.append(Link(attributes["href"], tuple(attributes.get("rel", "").lower().replace(",", " ").split())))
+    return Html(tuple(metas), base_href, tuple(links), nosnippet_parts, encoding, truncated)
+
+
+def _parser() -> type[LexborHTMLParser]:
+    try:
+        from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ImportError("reading HTML needs an extra: pip install 'politesse[html]'", name="selectolax") from error
+    return LexborHTMLParser

@@ -1,0 +1,102 @@
+"""Which links of a page may be followed. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin, urlsplit
+
+from politesse.origin import escaped, split
+from politesse.page.directives import PageDirectives
+from politesse.page.headers import content_type, header_pairs
+from politesse.page.html import MAX_BYTES, read_html
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.page.headers import Headers
+    from politesse.page.html import Html
+
+MAX_URL: Final = 8_192
+"""Characters of a URL; a longer one is no link. RFC 9110 4.1 has everybody support 8000."""
+
+_NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
+_NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2
+_TRIMMED: Final = "".join(map(chr, range(0x21)))  # WHATWG URL 4.4: C0 controls and the blank
+_DROPPED: Final = dict.fromkeys(map(ord, "\t\n\r"))
+
+
+def followable_links(
+    body: bytes,
+    base_url: str,
+    *,
+    headers: Headers = (),
+    token: str | Sequence[str] = (),
+    in_body: bool = False,
+    max_bytes: int = MAX_BYTES,
+    max_links: int = 10_000,
+) -> list[str]:
+    """Return the absolute http(s) URLs that a page links to, and whose links may be followed.
+
+    Those of A and AREA, in their order, each once, without fragments; not those with a ``rel`` of ``nofollow``,
+    ``ugc`` or ``sponsored``, and none at all where the page or its headers say NOFOLLOW to the crawler. Whether
+    robots.txt allows them is another question. Addresses that cannot be requested are left out.
+
+    Args:
+        body: the octets of the page, without content coding.
+        base_url: the URL that it came from, after redirects; a ``<base href>`` goes before it.
+        headers: those of the response; see ``politesse.page.Headers``.
+        token: as in ``PageDirectives.from_response``.
+        in_body: as there.
+        max_bytes: the octets of the body that are read.
+        max_links: how many to return at most.
+
+    Raises:
+        InvalidURL: for a ``base_url`` that is no absolute http(s) URL.
+        ImportError: where there is HTML to read, and the extra ``html`` is missing.
+    """
+    split(base_url)
+    pairs = header_pairs(headers)
+    html = read_html(body, content_type(pairs), in_body=in_body, links=True, max_bytes=max_bytes)
+    if html is None or not PageDirectives.from_html(pairs, html, token).may_follow:
+        return []
+    base = _base(html, base_url)
+    hrefs = dict.fromkeys(
+        link.href.partition("#")[0] for link in html.links if _NOT_FOLLOWED.isdisjoint(link.rel)
+    )  # each once, before it is joined, for that takes its time
+    found: dict[str, None] = {}
+    for href in hrefs:
+        if len(found) >= max_links:
+            break
+        if (url := _joined(base, href)) is not None:
+            found[url] = None
+    return list(found)
+
+
+def _base(html: Html, base_url: str) -> str:
+    """Return the URL that addresses are relative to (WHATWG HTML 4.2.3); one that is too long bases nothing."""
+    if html.base_href is None:
+        return base_url
+    href = _trimmed(html.base_href)
+    try:
+        base = urljoin(base_url, href)
+        scheme = urlsplit(base).scheme
+    except ValueError:
+        return base_url
+    if scheme in _NO_BASE:
+        return base_url
+    return base if len(base) <= MAX_URL else ""
+
+
+def _joined(base: str, href: str) -> str | None:
+    if len(href) > MAX_URL:
+        return None
+    try:
+        origin, target = split(urljoin(base, _trimmed(href)))
+    except ValueError:  # InvalidURL is one, and so is what urljoin raises
+        return None
+    url = f"{origin}{escaped(target)}"
+    return url if len(url) <= MAX_URL else None
+
+
+def _trimmed(href: str) -> str:
+    return href.strip(_TRIMMED).translate(_DROPPED)

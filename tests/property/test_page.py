@@ -1,0 +1,294 @@
+"""Whatever a page says, it never raises, never takes long, and never allows more for saying more."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from politesse.page import PageDirectives, followable_links, read_html
+from politesse.page.headers import MAX_OCTETS
+from politesse.page.html import MAX_BYTES
+from politesse.page.statements import PLAIN, Directive, parse_members, parse_scoped, parse_unscoped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW: Final = 1_800_000_000.0
+HTML: Final = [("Content-Type", "text/html")]
+BASE: Final = "https://example.com/a"
+
+VALUES: Final = ["0", "-1", "1", "50", "99999999999", "lots", "none", "standard", "large", ""]
+NAMES: Final = ["max-snippet", "max-video-preview", "max-image-preview"]
+DIRECTIVES: Final = (
+    st.sampled_from(sorted(PLAIN))
+    | st.builds("{}:{}".format, st.sampled_from(NAMES), st.sampled_from(VALUES))
+    | st.builds(
+        "unavailable_after: {}".format, st.sampled_from(["2020-09-21", "2999-01-01", "soon", "Sat, 25 Jun 2010"])
+    )
+)
+LISTS: Final = st.lists(DIRECTIVES, max_size=5)
+LINES: Final = st.lists(
+    st.tuples(
+        st.sampled_from(["X-Robots-Tag", "Robots-Tag"]),
+        LISTS.map(", ".join) | st.text(max_size=40) | st.builds("{}: {}".format, st.text(max_size=9), DIRECTIVES),
+    ),
+    max_size=5,
+)
+
+
+def permissions(page: PageDirectives) -> list[float]:
+    """Return every answer as a number that is greater the more it allows."""
+    sizes = ["none", "standard", "large", None]
+    return [
+        bool(page.may_index(NOW)),
+        bool(page.may_follow),
+        bool(page.may_archive),
+        bool(page.may_snippet),
+        bool(page.may_translate),
+        bool(page.may_index_images),
+        float("inf") if page.max_snippet is None else page.max_snippet,
+        float("inf") if page.max_video_preview_s is None else page.max_video_preview_s,
+        sizes.index(page.max_image_preview),
+        float("inf") if page.unavailable_after is None else page.unavailable_after,
+    ]
+
+
+def allows_no_more(more: PageDirectives, less: PageDirectives) -> bool:
+    pairs = zip(permissions(more), permissions(less), strict=True)
+    return all(after <= before for after, before in pairs)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(lines=LINES, line=LINES, at=st.integers(0, 5))
+def test_one_more_header_line_never_allows_more(
+    lines: list[tuple[str, str]], line: list[tuple[str, str]], at: int
+) -> None:
+    before = PageDirectives.from_response(lines, None, "ExampleBot")
+    after = PageDirectives.from_response([*lines[:at], *line, *lines[at:]], None, "ExampleBot")
+    assert allows_no_more(after, before)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(directives=LISTS, added=DIRECTIVES, at=st.integers(0, 5))
+def test_one_more_directive_in_a_list_never_allows_more(directives: list[str], added: str, at: int) -> None:
+    longer = ", ".join([*directives[:at], added, *directives[at:]])
+    for make in (_of_header, _of_members, _of_meta):
+        assert allows_no_more(make(longer), make(", ".join(directives)))
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(directives=LISTS, garbage=st.text(max_size=30) | st.text("a:=;, -\"'05", max_size=12))
+@example(directives=["noindex"], garbage="unavailable_after: ")
+def test_garbage_behind_a_list_never_allows_more(directives: list[str], garbage: str) -> None:
+    line = ", ".join(directives)
+    for make in (_of_header, _of_members):
+        assert allows_no_more(make(f"{line}, {garbage}"), make(line))
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(garbage=st.text(max_size=20) | st.text("a:=;, -\"'05", max_size=12))
+def test_word_for_everybody_survives_what_stands_before_it(garbage: str) -> None:
+    for line in (f"{garbage}, robots: noindex", f"{garbage},\nnoindex"):
+        found = {one.name for one in parse_scoped(line)}
+        assert "noindex" in found
+    assert Directive("noindex") in set(parse_unscoped(f"{garbage}, noindex"))
+
+
+def _of_header(line: str) -> PageDirectives:
+    return PageDirectives.from_response([("X-Robots-Tag", line)], None, "ExampleBot")
+
+
+def _of_members(line: str) -> PageDirectives:
+    return PageDirectives.from_response([("Robots-Tag", line)], None, "ExampleBot")
+
+
+def _of_meta(content: str) -> PageDirectives:
+    return PageDirectives.from_response(HTML, f'<meta name=robots content="{content}">'.encode(), "ExampleBot")
+
+
+PIECES: Final = [
+    *[
+        "<meta",
+        " name=robots",
+        " content=",
+        "noindex",
+        "<a href=",
+        "x",
+        "'",
+        '"',
+        ">",
+        "/>",
+        "</",
+        "=",
+        "&amp;",
+        "&#0;",
+        "é",
+        " ",
+        "<base href=",
+        "http://",
+        "//[",
+    ],
+    *[
+        "<!--",
+        "-->",
+        "--!>",
+        "<!-->",
+        "<!",
+        "<?",
+        "<script>",
+        "</script>",
+        "<style>",
+        "</style>",
+        "<title>",
+        "</title>",
+        "<textarea>",
+        "</textarea>",
+    ],
+    *[
+        "<html>",
+        "<body>",
+        "</body>",
+        "</head>",
+        "<br>",
+        "<p>",
+        "</p>",
+        "<template>",
+        "</template>",
+        "<link>",
+        "<div data-nosnippet",
+    ],
+    *("<meta name=a>", "<meta name=b/>"),
+]
+MARKUP: Final = st.lists(
+    st.sampled_from([*PIECES, "<head>", "<noscript>", "</noscript>", "\0", "\ufeff", "\x80"]), max_size=30
+).map("".join)
+TREES: Final = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(
+    body=MARKUP.map(str.encode) | MARKUP.map(lambda text: text.encode("utf-16-le")) | st.binary(max_size=300),
+    content_type=st.sampled_from(["text/html", "", "text/html; charset=utf-16"]) | st.text(max_size=30),
+    max_bytes=st.integers(0, 100),
+)
+def test_no_body_makes_the_reading_raise(body: bytes, content_type: str, max_bytes: int) -> None:
+    headers = [("Content-Type", content_type)]
+    for limit in (MAX_BYTES, max_bytes):
+        PageDirectives.from_response(headers, body, "ExampleBot", max_bytes=limit, in_body=True).may_index(NOW)
+        for url in followable_links(body, BASE, headers=headers, max_bytes=limit):
+            assert url.startswith(("http://", "https://"))
+
+
+@settings(max_examples=3_000, deadline=None)
+@given(text=TREES)
+def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
+    nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name")]
+    expected = [(node.attributes["name"], _lies_in_head(node)) for node in nodes]
+    of_head = read_html(text.encode(), "text/html")
+    of_both = read_html(text.encode(), "text/html", in_body=True)
+    assert of_head is not None
+    assert of_both is not None
+    assert [meta.name for meta in of_both.metas if meta.name] == [name for name, _ in expected]
+    assert [meta.name for meta in of_head.metas if meta.name] == [name for name, in_head in expected if in_head]
+
+
+def _lies_in_head(node: LexborNode) -> bool:
+    parent = node.parent
+    return parent is not None and (parent.tag == "head" or _lies_in_head(parent))
+
+
+def cut_to(size: int, unit: str) -> bytes:
+    return (unit * (size // len(unit) + 1))[:size].encode("latin-1")
+
+
+def numbered(size: int, unit: str) -> bytes:
+    return "".join(unit % number for number in range(size // (len(unit) + 4)))[:size].encode()
+
+
+HOSTILE: Final[dict[str, Callable[[int], bytes]]] = {
+    "tags without an end": lambda size: cut_to(size, "<meta"),
+    "metas": lambda size: cut_to(size, "<meta name=robots content=noindex>"),
+    "depth": lambda size: cut_to(size, "<div>"),
+    "depth of paragraphs": lambda size: cut_to(size // 2, "<div>") + cut_to(size // 2, "<p>"),
+    "misnested": lambda size: b"<p>" + numbered(size // 2, "<b i=%d>") + cut_to(size // 2, "<p>x"),
+    "attributes": lambda size: b"<meta " + numbered(size, "a%d ") + b">",
+    "attributes of many tags": lambda size: b"".join(
+        b"<meta " + numbered(4_000, "a%d ") + b">" for _ in range(size // 4_000)
+    ),
+    "links": lambda size: cut_to(size, "<a href=x>"),
+    "links in tables": lambda size: cut_to(size, "<table><a href=x>"),
+    "templates": lambda size: cut_to(size, "<template>"),
+    "comments": lambda size: cut_to(size, "<!--"),
+    "dashes": lambda size: b"<!--" + cut_to(size, "-"),
+    "bogus comments": lambda size: cut_to(size, "<!"),
+    "less-than signs": lambda size: cut_to(size, "<"),
+    "end tags": lambda size: cut_to(size, "</"),
+    "quotes": lambda size: cut_to(size, "<a href='\""),
+    "open quotes": lambda size: cut_to(size, "<a b=\"<a b='"),
+    "scripts": lambda size: cut_to(size, "<script>"),
+    "scripts in comments": lambda size: b"<script>" + cut_to(size, "<!--<script></script>"),
+    "titles": lambda size: cut_to(size, "<title></titl"),
+    "text in head": lambda size: b"<noscript>" + cut_to(size, "x<i>"),
+    "no-breaks": lambda size: cut_to(size, "\0"),
+    "entities": lambda size: b"<a href='" + cut_to(size, "&ampamp;&#x") + b"'>",
+    "a long directive": lambda size: b"<meta name=robots content='" + cut_to(size, "a:") + b"'>",
+    "long bases": lambda size: b"<base href='/" + cut_to(8_000, "x") + b"/'>" + cut_to(size, "<a href=x>"),
+    "dot segments": lambda size: b"<a href='" + cut_to(size, "../") + b"'>",
+    "binary": lambda size: bytes(range(256)) * (size // 256),
+    "utf-16": lambda size: cut_to(size // 2, "<meta name=a>").decode().encode("utf-16-le"),
+    "nothing": lambda _: b"",
+}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return the least of three times."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_at_most_linear_in_the_body(name: str) -> None:
+    def read(octets: bytes) -> None:
+        PageDirectives.from_response(HTML, octets, "ExampleBot", in_body=True)
+        followable_links(octets, BASE, headers=HTML, max_links=100)
+
+    small, large = HOSTILE[name](65_536), HOSTILE[name](MAX_BYTES)
+    # Quadratic would be 64 times as long for 8 times the octets; the floor keeps noise out.
+    assert seconds(lambda: read(large)) < 25 * max(seconds(lambda: read(small)), 0.01)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_beyond_the_limit_costs_nothing(name: str) -> None:
+    octets = HOSTILE[name](2 * MAX_BYTES)
+    whole = seconds(lambda: PageDirectives.from_response(HTML, octets))
+    assert whole < 10 * max(seconds(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES])), 0.01)
+
+
+@pytest.mark.parametrize(
+    "unit", ["a:", "a=", ",", ";", "x,", "a: b, ", "Sat, ", "unavailable_after:", "max-snippet: ", "a ", ": "]
+)
+@pytest.mark.parametrize("parse", [parse_scoped, parse_unscoped, parse_members], ids=lambda parse: parse.__name__)
+def test_time_is_at_most_linear_in_a_header(parse: Callable[[str], object], unit: str) -> None:
+    def read(size: int) -> None:
+        for _ in parse(unit * (size // len(unit))):  # type: ignore[attr-defined]
+            pass
+
+    small, large = seconds(lambda: read(MAX_OCTETS // 8)), seconds(lambda: read(MAX_OCTETS))
+    assert large < 25 * max(small, 0.01)
+
+
+def test_ten_megabytes_of_metas_are_a_page_that_was_cut() -> None:
+    page = PageDirectives.from_response(HTML, b"<meta name=robots content=noindex>" * 300_000)
+    assert not page.may_index(NOW)
+    assert page.truncated
+    assert len(page.metas) <= 4_096
+    assert len(page.statements) <= 4_096

@@ -1,0 +1,427 @@
+"""What a page allows one crawler to do with it."""
+
+from __future__ import annotations
+
+import sys
+from email.message import Message
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from multidict import CIMultiDict
+from scrapy.http import Headers as ScrapyHeaders
+
+from politesse.page import PageDirectives
+from politesse.page.directives import page_date
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.page import Headers
+
+NOW = 1_800_000_000.0  # 2027
+JUNE_2010 = 1_277_478_000.0  # 25 Jun 2010 15:00:00 GMT
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+def of_page(head: str, token: str | Sequence[str] = ()) -> PageDirectives:
+    body = f"<!DOCTYPE html><html><head>{head}<title>x</title></head><body></body></html>".encode()
+    return PageDirectives.from_response(HTML, body, token)
+
+
+def of_meta(*contents: str) -> PageDirectives:
+    return of_page("".join(f'<meta name="robots" content="{content}">' for content in contents))
+
+
+def of_header(*lines: str, token: str | Sequence[str] = ("ExampleBot",), field: str = "X-Robots-Tag") -> PageDirectives:
+    return PageDirectives.from_response([(field, line) for line in lines], None, token)
+
+
+def answers(page: PageDirectives) -> tuple[bool, bool, bool]:
+    """Return whether it may be indexed, followed, archived."""
+    return bool(page.may_index(NOW)), bool(page.may_follow), bool(page.may_archive)
+
+
+def test_page_without_a_word_allows_everything() -> None:
+    page = of_page("")
+    assert answers(page) == (True, True, True)
+    assert page.may_snippet
+    assert page.may_translate
+    assert page.may_index_images
+    limits = (page.max_snippet, page.max_image_preview, page.max_video_preview_s, page.unavailable_after)
+    assert limits == (None, None, None, None)
+    assert not page.truncated
+
+
+def test_name_and_content_of_a_meta_know_no_case() -> None:
+    assert answers(of_page('<meta name="RoBoTs" content="NoIndex,NOFOLLOW">')) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("NOINDEX", (False, True, True)),
+        ("NOFOLLOW", (True, False, True)),
+        ("NOARCHIVE", (True, True, False)),
+        ("INDEX, FOLLOW", (True, True, True)),
+        ("ALL", (True, True, True)),
+        ("NONE", (False, False, True)),
+        ("none", (False, False, True)),
+        ("noindex,nofollow", (False, False, True)),
+        ("INDEX,NOINDEX,NOFOLLOW,FOLLOW,FOLLOW", (False, False, True)),
+        ("all, none", (False, False, True)),
+        ("noindex, index", (False, True, True)),
+        ("nocache", (True, True, False)),
+        ("", (True, True, True)),
+        ("do as you like", (True, True, True)),
+    ],
+)
+def test_the_more_restrictive_directive_holds(content: str, expected: tuple[bool, bool, bool]) -> None:
+    assert answers(of_meta(content)) == expected
+    assert answers(of_header(content)) == expected
+
+
+def test_several_metas_and_headers_combine() -> None:
+    assert answers(of_meta("noindex", "nofollow")) == (False, False, True)
+    assert answers(of_header("noindex", "nofollow")) == (False, False, True)
+    both = PageDirectives.from_response(
+        HTML | {"X-Robots-Tag": "noarchive"}, b"<head><meta name=robots content=noindex></head>"
+    )
+    assert answers(both) == (False, True, False)
+
+
+def test_meta_that_names_the_crawler_adds_to_the_generic_one() -> None:
+    head = '<meta name="robots" content="nofollow"><meta name="googlebot" content="noindex">'
+    assert answers(of_page(head, "Googlebot")) == (False, False, True)
+    assert answers(of_page(head, "ExampleBot")) == (True, False, True)
+    assert answers(of_page(head)) == (True, False, True)
+
+
+def test_each_of_several_tokens_counts() -> None:
+    head = '<meta name="googlebot-news" content="noindex"><meta name="googlebot" content="nofollow">'
+    assert answers(of_page(head, ["Googlebot-News", "Googlebot"])) == (False, False, True)
+    assert answers(of_page(head, ["Googlebot"])) == (True, False, True)
+
+
+def test_token_may_be_a_user_agent() -> None:
+    page = of_page('<meta name="examplebot" content="noindex">', "ExampleBot/1.0 (+https://example.com/bot)")
+    assert not page.may_index(NOW)
+
+
+def test_meta_may_name_several() -> None:
+    assert not of_page('<meta name=" robots, otherbot " content=noindex>').may_index(NOW)
+
+
+@pytest.mark.clause("draft-illyes-repext-00 4")
+def test_meta_in_body_counts_where_it_is_asked_for_only() -> None:
+    body = b"<html><head><title>x</title></head><body><p>x</p><meta name=robots content=noindex></body></html>"
+    assert PageDirectives.from_response(HTML, body).may_index(NOW)
+    assert not PageDirectives.from_response(HTML, body, in_body=True).may_index(NOW)
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("Googlebot", (True, False, True)),
+        ("OtherBot", (False, False, True)),
+        ("ExampleBot", (True, True, True)),
+    ],
+)
+def test_scope_of_a_header_reaches_to_the_next_scope(token: str, expected: tuple[bool, bool, bool]) -> None:
+    assert answers(of_header("googlebot: nofollow, otherbot: noindex, nofollow", token=token)) == expected
+
+
+def test_scope_does_not_reach_into_the_next_line() -> None:
+    page = of_header("googlebot: noindex", "nofollow")
+    assert answers(page) == (True, False, True)
+
+
+def test_repeated_headers_combine() -> None:
+    page = of_header("noimageindex", "unavailable_after: 25 Jun 2010 15:00:00 GMT")
+    assert not page.may_index_images
+    assert not page.may_index(NOW)
+
+
+def test_header_name_knows_no_case() -> None:
+    assert not of_header("NoIndex", field="x-robots-TAG").may_index(NOW)
+
+
+@pytest.mark.clause("draft-illyes-repext-00 2.1.1")
+def test_empty_member_of_robots_tag_adds_nothing_and_exempts_nobody() -> None:
+    page = of_header("*=noindex, nosnippet; ExampleBot=;", field="Robots-Tag")
+    assert not page.may_index(NOW)
+    assert not page.may_snippet
+
+
+@pytest.mark.clause("draft-illyes-repext-00 2.1.1")
+def test_members_of_robots_tag_for_others_do_not_count() -> None:
+    lines = ("OtherBot=noindex; ExampleBot=nofollow", "examplebot=noarchive")
+    assert answers(of_header(*lines, field="Robots-Tag")) == (True, False, False)
+
+
+def test_indexifembedded_lifts_noindex_in_an_iframe_only() -> None:
+    page = of_meta("noindex, indexifembedded")
+    assert not page.may_index(NOW)
+    assert page.may_index(NOW, embedded=True)
+    assert of_meta("none,indexifembedded").may_index(NOW, embedded=True)
+    assert not of_meta("none,indexifembedded").may_follow
+
+
+def test_indexifembedded_alone_changes_nothing() -> None:
+    page = of_meta("indexifembedded")
+    assert page.may_index(NOW)
+    assert page.may_index(NOW, embedded=True)
+
+
+def test_indexifembedded_does_not_lift_an_expiry() -> None:
+    assert not of_meta("noindex, indexifembedded, unavailable_after: 2010-01-01").may_index(NOW, embedded=True)
+
+
+def test_indexifembedded_for_another_crawler_lifts_nothing() -> None:
+    page = of_header("noindex", "googlebot: indexifembedded")
+    assert not page.may_index(NOW, embedded=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "snippet", "limit"),
+    [
+        ("nosnippet", False, 0),
+        ("max-snippet:0", False, 0),
+        ("max-snippet:50", True, 50),
+        ("max-snippet: 50, max-snippet:20", True, 20),
+        ("max-snippet:-1", True, None),
+        ("max-snippet:-1, max-snippet:50", True, 50),
+        ("max-snippet:lots", True, None),
+        ("max-snippet:lots, max-snippet:20", True, 20),
+        ("max-snippet:-2", True, None),
+        ("max-snippet:5.5", True, None),
+        ("max-snippet", True, None),
+        ("nosnippet, max-snippet:50", False, 0),
+        ("nosnippet, max-snippet:-1", False, 0),
+        ("max-snippet:20, max-image-preview:large", True, 20),
+    ],
+)
+def test_the_least_snippet_counts(content: str, snippet: bool, limit: int | None) -> None:  # noqa: FBT001
+    page = of_meta(content)
+    assert bool(page.may_snippet) is snippet
+    assert page.max_snippet == limit
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("max-image-preview:none", "none"),
+        ("max-image-preview:standard", "standard"),
+        ("max-image-preview:LARGE", "large"),
+        ("max-image-preview:large, max-image-preview:standard", "standard"),
+        ("max-image-preview:huge", None),
+        ("max-image-preview:huge, max-image-preview:large", "large"),
+    ],
+)
+def test_the_smallest_image_preview_counts(content: str, expected: str | None) -> None:
+    assert of_meta(content).max_image_preview == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("max-video-preview:0", 0),
+        ("max-video-preview:10", 10),
+        ("max-video-preview:10, max-video-preview:3", 3),
+        ("max-video-preview:-1", None),
+        ("max-video-preview:long", None),
+    ],
+)
+def test_the_shortest_video_preview_counts(content: str, expected: int | None) -> None:
+    assert of_meta(content).max_video_preview_s == expected
+
+
+def test_page_is_indexed_until_its_date() -> None:
+    page = of_header("unavailable_after: 25 Jun 2010 15:00:00 GMT")
+    assert page.unavailable_after == JUNE_2010
+    assert page.may_index(JUNE_2010 - 1)
+    assert not page.may_index(JUNE_2010)
+    assert not page.may_index(NOW)
+    assert not page.may_index(float("nan"))
+    assert page.may_follow
+
+
+def test_the_earliest_date_counts() -> None:
+    assert of_meta("unavailable_after: 2030-01-01", "unavailable_after: 2020-09-21").unavailable_after == page_date(
+        "2020-09-21"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "25 Jun 2010 15:00:00 GMT",
+        "Sat, 25 Jun 2010 15:00:00 GMT",
+        "Sat, 25 Jun 2010 08:00:00 PDT",
+        "Saturday, 25-Jun-10 15:00:00 GMT",
+        "2010-06-25T15:00:00Z",
+        "2010-06-25T15:00:00",
+        "2010-06-25 17:00+02:00",
+        "20100625T150000Z",
+    ],
+)
+def test_all_forms_of_a_date_are_the_same_moment(text: str) -> None:
+    assert page_date(text) == JUNE_2010
+    assert of_header(f"unavailable_after: {text}, nofollow").unavailable_after == JUNE_2010
+    assert not of_header(f"unavailable_after: {text}, nofollow").may_follow
+
+
+@pytest.mark.parametrize("text", ["2010-06-25", "25 Jun 2010", "Fri, 25 Jun 2010"])
+def test_date_without_a_time_is_the_start_of_its_day(text: str) -> None:
+    assert page_date(text) == JUNE_2010 - 15 * 3600
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2010-13-45", "31 Foo 2010 00:00:00 GMT", "9" * 100, "\0", "é"])
+def test_invalid_date_is_ignored(text: str) -> None:
+    assert page_date(text) is None
+    assert of_header(f"unavailable_after: {text}").may_index(NOW)
+
+
+def test_images_and_translation_have_their_own_answers() -> None:
+    page = of_meta("noimageindex, notranslate")
+    assert not page.may_index_images
+    assert not page.may_translate
+    assert page.may_index(NOW)
+
+
+def test_what_google_no_longer_uses_is_told_so() -> None:
+    page = of_meta("noarchive, nocache, nositelinkssearchbox, noindex")
+    historical = {statement.name for statement in page.statements if statement.historical}
+    assert historical == {"noarchive", "nocache", "nositelinkssearchbox"}
+
+
+def test_unknown_directives_are_kept() -> None:
+    page = of_page(
+        '<meta name="robots" content="noai, noimageai"><meta name=examplebot content="new:thing">', "ExampleBot"
+    )
+    assert [statement.name for statement in page.statements][:2] == ["noai", "noimageai"]
+    assert page.named("noai")[0].text == "noai, noimageai"
+    assert answers(page) == (True, True, True)
+
+
+def test_answer_names_what_decided() -> None:
+    page = PageDirectives.from_response(
+        [("X-Robots-Tag", "nofollow"), ("X-Robots-Tag", "nosnippet, NoIndex"), ("Content-Type", "text/html")],
+        b"<meta name=viewport content=x><meta name=ROBOTS content=NONE>",
+    )
+    answer = page.may_index(NOW)
+    assert not answer.allowed
+    assert [(one.field, one.number, one.text) for one in answer.against] == [
+        ("X-Robots-Tag", 2, "nosnippet, NoIndex"),
+        ("META robots", 2, "NONE"),
+    ]
+    assert str(answer) == "must not index: X-Robots-Tag 2: nosnippet, NoIndex; META robots 2: NONE"
+    assert str(page.may_archive) == "may archive: nothing on the page forbids it"
+
+
+def test_other_metas_are_read() -> None:
+    page = of_page(
+        """<meta name="description"
+            content="Welcome to Mary's Antiques web site">
+        <meta name="keywords"
+            content="antiques,mary,furniture,restoration">
+        <meta name="revisit-after" content="10 days">"""
+    )
+    assert page.description == "Welcome to Mary's Antiques web site"
+    assert page.keywords == ("antiques", "mary", "furniture", "restoration")
+    assert page.revisit_after_days == 10
+
+
+@pytest.mark.parametrize(
+    ("content", "days"),
+    [("10 days", 10), ("1 day", 1), ("7", 7), ("0", 0), ("soon", None), ("9" * 9, None), ("", None)],
+)
+def test_revisit_after_is_a_number_of_days(content: str, days: int | None) -> None:
+    page = of_page(f'<meta name="Revisit-After" content="{content}">')
+    assert page.revisit_after_days == days
+
+
+def test_page_without_other_metas_has_none() -> None:
+    page = of_page("")
+    assert (page.description, page.keywords, page.revisit_after_days) == ("", (), None)
+
+
+def several_headers() -> list[object]:
+    lines = [("Content-Type", "text/html"), ("X-Robots-Tag", "otherbot: noindex"), ("X-Robots-Tag", "nofollow")]
+    message = Message()
+    for name, value in lines:
+        message[name] = value
+    return [
+        lines,
+        iter(lines),
+        tuple((name.encode(), value.encode()) for name, value in lines),
+        CIMultiDict(lines),
+        httpx.Headers(lines),
+        httpx.Headers(lines).multi_items(),
+        httpx.Headers(lines).raw,
+        ScrapyHeaders({"Content-Type": "text/html", "X-Robots-Tag": ["otherbot: noindex", "nofollow"]}),
+        ScrapyHeaders({"Content-Type": "text/html", "X-Robots-Tag": ["otherbot: noindex", "nofollow"]}).items(),
+        {"content-type": "text/html", "x-robots-tag": ["otherbot: noindex", "nofollow"]},
+        {b"Content-Type": b"text/html", b"X-Robots-Tag": [b"otherbot: noindex", b"nofollow"]},
+        message.items(),
+    ]
+
+
+@pytest.mark.parametrize("headers", several_headers(), ids=lambda headers: type(headers).__name__)
+def test_headers_are_taken_as_clients_have_them(headers: Headers) -> None:
+    page = PageDirectives.from_response(headers, b"<meta name=robots content=noarchive>", "ExampleBot")
+    assert answers(page) == (True, False, False)
+
+
+def test_header_beyond_the_limit_is_read_up_to_it() -> None:
+    page = of_header("noindex, " + "x, " * 40_000 + "nofollow")
+    assert answers(page) == (False, True, True)
+    assert page.truncated
+
+
+@pytest.mark.clause("draft-illyes-repext-00 2.1.1")
+def test_eight_kibibytes_of_a_header_are_read() -> None:
+    for field in ("X-Robots-Tag", "Robots-Tag"):
+        page = of_header("x, " * 2_700 + "noindex", field=field)
+        assert not page.may_index(NOW)
+        assert not page.truncated
+
+
+def test_word_that_the_limit_cuts_is_not_read() -> None:
+    line = "x," * 32_761 + " max-snippet:500"
+    page = of_header(line)
+    assert line.index("500") == 65_535
+    assert page.max_snippet is None
+    assert page.truncated
+
+
+def test_page_that_is_cut_before_the_end_of_its_head_says_so_and_keeps_what_was_read() -> None:
+    body = (
+        b"<head><meta name=robots content=noindex><!--"
+        + b"x" * 2_000
+        + b"--><meta name=robots content=nofollow></head>"
+    )
+    page = PageDirectives.from_response(HTML, body, max_bytes=1_000)
+    assert answers(page) == (False, True, True)
+    assert page.truncated
+
+
+def test_page_that_is_cut_in_its_body_was_read_whole() -> None:
+    body = b"<head><meta name=robots content=noindex></head><body>" + b"x" * 2_000
+    assert not PageDirectives.from_response(HTML, body, max_bytes=1_000).truncated
+    assert PageDirectives.from_response(HTML, body, max_bytes=1_000, in_body=True).truncated
+
+
+@pytest.mark.parametrize("content_type", ["application/pdf", "text/plain", "image/png", "application/rss+xml"])
+def test_other_media_types_speak_by_headers_only(content_type: str) -> None:
+    headers = {"Content-Type": content_type, "X-Robots-Tag": "noarchive"}
+    page = PageDirectives.from_response(headers, b"<meta name=robots content=noindex>")
+    assert answers(page) == (True, True, False)
+
+
+def test_headers_are_read_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "selectolax.lexbor", None)
+    headers = HTML | {"X-Robots-Tag": "noindex"}
+    assert not PageDirectives.from_response(headers, None).may_index(NOW)
+    with pytest.raises(ImportError, match=r"politesse\[html\]"):
+        PageDirectives.from_response(headers, b"<meta name=robots content=none>")

@@ -1,0 +1,138 @@
+"""What is read of a page, in whatever encoding it comes."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+
+from politesse.page.html import MAX_METAS, Html, Link, Meta, is_html, read_html
+
+PAGE = '<head><meta name="description" content="éツ"></head>'
+
+
+def read(body: bytes | str, content_type: str = "text/html", *, in_body: bool = False, links: bool = False) -> Html:
+    octets = body.encode() if isinstance(body, str) else body
+    html = read_html(octets, content_type, in_body=in_body, links=links)
+    assert html is not None
+    return html
+
+
+def test_metas_are_read_in_their_order() -> None:
+    html = read("<meta NAME=a CONTENT='1'><meta charset=utf-8><meta name=' b '><meta name=a content=\"2&amp;3\">")
+    assert html.metas == (Meta("a", "1"), Meta("b", ""), Meta("a", "2&3"))
+    assert not html.truncated
+
+
+def test_first_of_two_attributes_with_one_name_counts() -> None:
+    assert read("<meta name=a content=1 content=2 politesse-number=7>").metas == (Meta("a", "1"),)
+
+
+def test_metas_of_body_are_read_on_request() -> None:
+    body = "<head><meta name=a content=1></head><body><meta name=b content=2>"
+    assert read(body).metas == (Meta("a", "1"),)
+    assert read(body, links=True).metas == (Meta("a", "1"),)
+    assert read(body, in_body=True).metas == (Meta("a", "1"), Meta("b", "2"))
+
+
+def test_links_are_read_on_request() -> None:
+    body = """<head><base href="/x"><base href="/y"></head><body>
+    <a href="a?x=1&copy=2&amp;y" rel="NoFollow  ugc">a</a><a name=n>n</a><link rel=next href=l>
+    <map><area href=b rel=ugc,nofollow></map><!-- <a href=no> --><div><a href></div>"""
+    html = read(body, links=True)
+    assert html.links == (
+        Link("a?x=1&copy=2&y", ("nofollow", "ugc")),
+        Link("b", ("ugc", "nofollow")),
+        Link("", ()),
+    )
+    assert html.base_href == "/x"
+    assert read(body).links == ()
+
+
+def test_data_nosnippet_is_boolean_and_for_three_elements() -> None:
+    body = """<div data-nosnippet>1</div><span data-nosnippet="false">2</span><section DATA-NOSNIPPET=true>3</section>
+    <p data-nosnippet>no</p><div title="data-nosnippet">no</div><div data-nosnippets>no</div>"""
+    assert read(body, links=True).nosnippet_parts == 3
+
+
+@pytest.mark.parametrize(
+    ("octets", "content_type", "encoding"),
+    [
+        (PAGE.encode(), "text/html", "utf-8"),
+        (PAGE.encode(), "text/html; charset=utf-8", "utf-8"),
+        (PAGE.encode(), 'text/html;charset="UTF8"', "utf-8"),
+        (PAGE.encode(), "text/html; charset=nonsense", "utf-8"),
+        (PAGE.encode(), "text/html; charset=punycode", "utf-8"),
+        (PAGE.encode(), "text/html; charset=unicode_escape", "utf-8"),
+        (PAGE.encode(), "text/html; charset=base64", "utf-8"),
+        (PAGE.encode(), "text/html; charset=utf-16", "utf-8"),  # it does not look like it
+        (codecs.BOM_UTF8 + PAGE.encode(), "text/html; charset=koi8-r", "utf-8"),  # the mark goes first
+        (codecs.BOM_UTF16_LE + PAGE.encode("utf-16-le"), "text/html", "utf-16-le"),
+        (codecs.BOM_UTF16_BE + PAGE.encode("utf-16-be"), "text/html", "utf-16-be"),
+        (codecs.BOM_UTF32_LE + PAGE.encode("utf-32-le"), "text/html", "utf-32-le"),
+        (PAGE.encode("utf-16-le"), "text/html", "utf-16-le"),
+        (PAGE.encode("utf-16-be"), "text/html; charset=utf-8", "utf-16-be"),
+        (PAGE.encode("gb18030"), "text/html; charset=GB2312", "gb18030"),
+        (b"<meta charset=shift_jis>" + "<meta name=description content=ツ>".encode("shift_jis"), "", "shift_jis"),
+        (
+            b'<meta http-equiv="Content-Type" content="text/html; charset=windows-1252">'
+            + "<meta name=description content=é>".encode("cp1252"),
+            "text/html",
+            "cp1252",
+        ),
+        (b"<meta charset=latin1>", "text/html", "cp1252"),
+        (b"<meta charset=utf-16>", "text/html", "utf-8"),
+        (b"<meta charset=koi8-r>", "text/html; charset=cp866", "cp866"),
+        (b" " * 1_024 + b"<meta charset=koi8-r>", "text/html", "utf-8"),
+    ],
+)
+def test_encoding_is_found(octets: bytes, content_type: str, encoding: str) -> None:
+    html = read(octets, content_type)
+    assert html.encoding == encoding
+    for meta in html.metas:
+        assert meta.content in {"éツ", "ツ", "é"}
+
+
+def test_what_cannot_be_decoded_is_replaced() -> None:
+    assert read(b"<meta name=a content='\xff'>").metas == (Meta("a", "\ufffd"),)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        (b"", "text/html", True),
+        (b"x", "TEXT/HTML; charset=x", True),
+        (b"x", "application/xhtml+xml", True),
+        (b"x", "text/plain, text/html", True),
+        (b"<html>", "text/plain", False),
+        (b"<html>", "application/pdf", False),
+        (b"<html>", "image/svg+xml", False),
+        (b"<html>", "", True),
+        (b"<html>", "*/*", True),
+        (b"<html>", "application/unknown", True),
+        (b"\xef\xbb\xbf\r\n <!DOCTYPE HTML>", "", True),
+        (b"<!-- x -->", "", True),
+        (b'<?xml version="1.0"?>', "", True),
+        ("<html>".encode("utf-16-le"), "", True),
+        (b"%PDF-1.7", "", False),
+        (b"\x1f\x8b\x08\x00", "", False),
+        (b"<htmlx>", "", False),
+        (b"plain", "", False),
+        (b"", "", False),
+    ],
+)
+def test_html_is_told_by_media_type_or_by_its_first_octets(body: bytes, content_type: str, expected: bool) -> None:  # noqa: FBT001
+    assert is_html(body, content_type) is expected
+    assert (read_html(body, content_type) is not None) is expected
+
+
+def test_number_of_metas_is_bounded() -> None:
+    html = read(b"<meta name=a>" * (MAX_METAS + 1))
+    assert len(html.metas) == MAX_METAS
+    assert html.truncated
+
+
+def test_meta_with_very_many_attributes_makes_the_reading_a_part() -> None:
+    html = read("<meta " + "".join(f"a{number} " for number in range(1_000)) + "name=robots content=noindex>")
+    assert html.metas == ()
+    assert html.truncated

@@ -1,0 +1,148 @@
+"""Which links may be followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from politesse.errors import InvalidURL
+from politesse.page import followable_links
+
+BASE = "https://example.com/a/b?c"
+
+
+def links(*tags: str, head: str = "", **options: object) -> list[str]:
+    body = f"<html><head>{head}</head><body>{''.join(tags)}</body></html>".encode()
+    return followable_links(body, BASE, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("href", "expected"),
+    [
+        ("x", "https://example.com/a/x"),
+        ("/x?y=1&amp;z", "https://example.com/x?y=1&z"),
+        ("../../x", "https://example.com/x"),
+        ("?q", "https://example.com/a/b?q"),
+        ("#top", BASE),
+        ("", BASE),
+        ("//other.example/x", "https://other.example/x"),
+        ("HTTP://Other.EXAMPLE:80/x#f", "http://other.example/x"),
+        ("http://user:secret@other.example", "http://other.example/"),
+        (" \n/x\t ", "https://example.com/x"),
+        ("/x\ny", "https://example.com/xy"),
+        ("/a b|c", "https://example.com/a%20b%7Cc"),
+        ("/é", "https://example.com/%C3%A9"),
+        ("/%C3%A9", "https://example.com/%C3%A9"),
+        ("https://é.example/", "https://xn--9ca.example/"),
+    ],
+)
+def test_address_is_made_absolute(href: str, expected: str) -> None:
+    assert links(f'<a href="{href}">x</a>') == [expected]
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        "mailto:a@example.com",
+        "javascript:void(0)",
+        "data:text/html,x",
+        "ftp://example.com/",
+        "tel:1",
+        "http://",
+        "http://[",
+        "http://[::1",
+        "//[",
+        "http://exa mple/",
+        "http://example.com:port/",
+        "http://example.com:99999/",
+        "http://a\\b/",
+        "http://\0/",
+        "http://" + "a" * 300,
+        "http://1.2.3/",
+        "/" + "x" * 9_000,
+        "/" + "é" * 3_000,
+        "http://&#xD800;/",
+        "http://\u2100/",
+    ],
+)
+def test_hostile_address_is_left_out(href: str) -> None:
+    assert links(f'<a href="{href}">x</a><a href=/ok>') == ["https://example.com/ok"]
+
+
+@pytest.mark.parametrize("rel", ["nofollow", "NoFollow", "ugc", "sponsored", "external ugc", "noopener,nofollow"])
+def test_link_that_is_not_to_be_followed_is_left_out(rel: str) -> None:
+    assert links(f'<a href=/x rel="{rel}">', "<a href=/y rel=noopener>") == ["https://example.com/y"]
+
+
+def test_links_keep_their_order_and_come_once() -> None:
+    found = links("<a href=/b>", "<area href=/a>", "<a href=/b#x>", "<a href=https://example.com/a>", "<a href=/c>")
+    assert found == ["https://example.com/b", "https://example.com/a", "https://example.com/c"]
+
+
+def test_link_with_and_without_nofollow_is_followed() -> None:
+    assert links("<a href=/x rel=nofollow>", "<a href=/x>") == ["https://example.com/x"]
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("/d/", "https://example.com/d/x"),
+        ("https://other.example/d/e", "https://other.example/d/x"),
+        ("  /d/\n", "https://example.com/d/x"),
+        ("javascript:x", "https://example.com/a/x"),
+        ("data:x", "https://example.com/a/x"),
+        ("http://[", "https://example.com/a/x"),
+        ("", "https://example.com/a/x"),
+    ],
+)
+@pytest.mark.clause("WHATWG HTML 4.2.3")
+def test_first_base_goes_before_the_url_of_the_page(base: str, expected: str) -> None:
+    head = f'<base target=_top><base href="{base}"><base href="/no/">'
+    assert links("<a href=x>", head=head) == [expected]
+
+
+@pytest.mark.parametrize("base", ["ftp://example.com/", "mailto:x", "/" + "x" * 9_000])
+def test_base_that_is_no_http_url_leaves_absolute_links_only(base: str) -> None:
+    assert links("<a href=x>", "<a href=http://h/y>", head=f'<base href="{base}">') == ["http://h/y"]
+
+
+def test_nofollow_of_the_page_gives_no_links() -> None:
+    assert links("<a href=x>", head="<meta name=robots content=nofollow>") == []
+    assert links("<a href=x>", head="<meta name=robots content=none>") == []
+    assert links("<a href=x>", headers={"X-Robots-Tag": "nofollow"}) == []
+    assert links("<a href=x>", headers=iter([("Content-Type", "text/html"), ("X-Robots-Tag", "none")])) == []
+
+
+def test_nofollow_for_another_crawler_does_not_count() -> None:
+    head = "<meta name=otherbot content=nofollow>"
+    headers = {"X-Robots-Tag": "otherbot: nofollow"}
+    assert links("<a href=x>", head=head, headers=headers, token="ExampleBot") == ["https://example.com/a/x"]
+    assert links("<a href=x>", head=head, token="OtherBot") == []
+
+
+def test_nofollow_in_body_counts_where_it_is_asked_for_only() -> None:
+    tags = ("<meta name=robots content=nofollow>", "<a href=/x>")
+    assert links(*tags) == ["https://example.com/x"]
+    assert links(*tags, in_body=True) == []
+
+
+def test_noindex_does_not_forbid_following() -> None:
+    assert links("<a href=/x>", head="<meta name=robots content=noindex>") == ["https://example.com/x"]
+
+
+def test_number_of_links_is_bounded() -> None:
+    tags = [f"<a href=/{number}>" for number in range(10)]
+    assert links(*tags, max_links=3) == [f"https://example.com/{number}" for number in range(3)]
+    assert links(*tags, max_links=0) == []
+
+
+def test_body_beyond_the_limit_is_not_read() -> None:
+    assert links("<a href=/x>", " " * 1_000, "<a href=/y>", max_bytes=500) == ["https://example.com/x"]
+
+
+def test_other_media_types_have_no_links() -> None:
+    assert links("<a href=/x>", headers={"Content-Type": "text/plain"}) == []
+
+
+def test_url_of_the_page_must_be_one() -> None:
+    with pytest.raises(InvalidURL):
+        followable_links(b"<a href=x>", "/relative")
