@@ -112,7 +112,7 @@ def _of_meta(content: str) -> PageDirectives:
 
 
 PIECES: Final = [
-    *[
+    *(
         "<meta",
         " name=robots",
         " content=",
@@ -127,13 +127,14 @@ PIECES: Final = [
         "=",
         "&amp;",
         "&#0;",
+    ),
+    *(
         "é",
         " ",
+        "<",
         "<base href=",
         "http://",
         "//[",
-    ],
-    *[
         "<!--",
         "-->",
         "--!>",
@@ -142,18 +143,20 @@ PIECES: Final = [
         "<?",
         "<script>",
         "</script>",
+    ),
+    *(
         "<style>",
         "</style>",
         "<title>",
         "</title>",
         "<textarea>",
         "</textarea>",
-    ],
-    *[
         "<html>",
         "<body>",
         "</body>",
         "</head>",
+    ),
+    *(
         "<br>",
         "<p>",
         "</p>",
@@ -161,8 +164,9 @@ PIECES: Final = [
         "</template>",
         "<link>",
         "<div data-nosnippet",
-    ],
-    *("<meta name=a>", "<meta name=b/>"),
+        "<meta name=a>",
+        "<meta name=b/>",
+    ),
 ]
 MARKUP: Final = st.lists(
     st.sampled_from([*PIECES, "<head>", "<noscript>", "</noscript>", "\0", "\ufeff", "\x80"]), max_size=30
@@ -216,7 +220,7 @@ HOSTILE: Final[dict[str, Callable[[int], bytes]]] = {
     "depth": lambda size: cut_to(size, "<div>"),
     "depth of paragraphs": lambda size: cut_to(size // 2, "<div>") + cut_to(size // 2, "<p>"),
     "misnested": lambda size: b"<p>" + numbered(size // 2, "<b i=%d>") + cut_to(size // 2, "<p>x"),
-    "attributes": lambda size: b"<meta " + numbered(size, "a%d ") + b">",
+    "attributes": lambda size: b"<meta " + numbered(size - 99, "a%d ") + b">",
     "attributes of many tags": lambda size: b"".join(
         b"<meta " + numbered(4_000, "a%d ") + b">" for _ in range(size // 4_000)
     ),
@@ -235,12 +239,14 @@ HOSTILE: Final[dict[str, Callable[[int], bytes]]] = {
     "titles": lambda size: cut_to(size, "<title></titl"),
     "text in head": lambda size: b"<noscript>" + cut_to(size, "x<i>"),
     "no-breaks": lambda size: cut_to(size, "\0"),
-    "entities": lambda size: b"<a href='" + cut_to(size, "&ampamp;&#x") + b"'>",
-    "a long directive": lambda size: b"<meta name=robots content='" + cut_to(size, "a:") + b"'>",
+    "entities": lambda size: b"<a href='" + cut_to(size - 99, "&ampamp;&#x") + b"'>",
+    "long directives": lambda size: b"<meta name=robots content='" + cut_to(size - 99, "a x,") + b"'>",
+    "a long directive": lambda size: b"<meta name=robots content='" + cut_to(size - 99, "a:") + b"'>",
     "long bases": lambda size: b"<base href='/" + cut_to(8_000, "x") + b"/'>" + cut_to(size, "<a href=x>"),
-    "dot segments": lambda size: b"<a href='" + cut_to(size, "../") + b"'>",
+    "dot segments": lambda size: b"<a href='" + cut_to(size - 99, "../") + b"'>",
     "binary": lambda size: bytes(range(256)) * (size // 256),
     "utf-16": lambda size: cut_to(size // 2, "<meta name=a>").decode().encode("utf-16-le"),
+    "fragments": lambda size: numbered(size, "<a href=y#%d>"),
     "nothing": lambda _: b"",
 }
 

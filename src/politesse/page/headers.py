@@ -46,14 +46,14 @@ def content_type(pairs: Iterable[tuple[str, str]]) -> str:
 def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list[str], bool]:
     """Return the first lines, ``max_length`` characters together, and whether there were more.
 
-    The last of them ends before a comma or semicolon, so that no half of a word is read as a word.
+    The last of them ends before a comma, a semicolon or a blank, so that no half of a word is read as a word.
     """
     lines: list[str] = []
     room = max_length
     for value in values:
         if len(value) > room:
             cut = value[:room]
-            lines.append(cut[: max(cut.rfind(","), cut.rfind(";"), 0)])
+            lines.append(cut[: max(*map(cut.rfind, ",; "), 0)])
             return lines, True
         lines.append(value)
         room -= len(value)

@@ -26,6 +26,8 @@ _ATTRIBUTE: Final = r"""
           (?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\t\n\f\r >"'][^\t\n\f\r >]*+)?+
        )?+
     )"""
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])")  # 13.2.5.6: any other "<" is text
+_TAG_OPEN = re.compile(r"</?[A-Za-z]")
 _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBOSE)
 # As many as a parser, who compares each with each, has an easy time with; the blanks between them count, too.
 _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
@@ -118,12 +120,13 @@ def start_tags(text: str, names: frozenset[str], place: Place) -> Iterator[Tag]:
     lies in a ``<template>`` is no part of the page. A tag that the end of the page cuts off is none.
     """
     at = 0
-    while (opening := text.find("<", at)) >= 0:
+    while (markup := _MARKUP.search(text, at)) is not None:
+        opening = markup.start()
         if place.in_head and text[at:opening].strip(_FAULTS):
             place.text()
         tag = _TAG.match(text, opening)
         if tag is None:
-            at = _after_markup(text, opening, place)
+            at = _after_markup(text, opening)
             if at < 0:
                 return
             continue
@@ -143,24 +146,16 @@ def start_tags(text: str, names: frozenset[str], place: Place) -> Iterator[Tag]:
         place.text()
 
 
-def _after_markup(text: str, at: int, place: Place) -> int:
-    """Return where a ``<`` that opens no whole tag ends; -1 for the end of the page."""
-    following = text[at + 1 : at + 2]
+def _after_markup(text: str, at: int) -> int:
+    """Return where markup ends that is no whole tag; -1 for the end of the page."""
     if text.startswith("<!--", at):
         if text.startswith((">", "->"), at + 4):  # 13.2.5.43: abruptly closed
             return text.index(">", at + 4) + 1
         end = _COMMENT_END.search(text, at + 4)
         return -1 if end is None else end.end()
-    if following in {"!", "?"} or (following == "/" and not _is_letter(text[at + 2 : at + 3])):
-        return text.find(">", at) + 1 or -1  # 13.2.5.41: a bogus comment
-    if _is_letter(text[at + 1 : at + 2]) or following == "/":
+    if _TAG_OPEN.match(text, at) is not None:
         return -1  # a tag without an end
-    place.text()
-    return at + 1
-
-
-def _is_letter(character: str) -> bool:
-    return character.isascii() and character.isalpha()
+    return text.find(">", at) + 1 or -1  # 13.2.5.41: a bogus comment
 
 
 def _after_text(text: str, at: int, name: str) -> int:

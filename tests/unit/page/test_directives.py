@@ -387,6 +387,14 @@ def test_eight_kibibytes_of_a_header_are_read() -> None:
         assert not page.truncated
 
 
+@pytest.mark.parametrize("separator", [",", ";", " ", ", "])
+def test_list_beyond_the_limit_is_read_up_to_it_whatever_separates_it(separator: str) -> None:
+    text = "noindex" + separator * 70_000 + "nofollow"
+    for page in (of_header(text), of_meta(text)):
+        assert answers(page) == (False, True, True)
+        assert page.truncated
+
+
 def test_word_that_the_limit_cuts_is_not_read() -> None:
     line = "x," * 32_761 + " max-snippet:500"
     page = of_header(line)
