@@ -4,6 +4,7 @@
 
     origin, verdict, errors   whose robots.txt counts; the words of an answer
     robots/                   what a robots.txt says: lexer, groups, rules (pure)
+    page/                     what a page itself says: META robots, X-Robots-Tag, its links (pure)
     access/                   getting it, and how long it holds: fetch, outcome table, cache
     stores/                   keeping it
     pacing/, turns            when the next request to a host may start, and the life of that request

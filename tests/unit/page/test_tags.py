@@ -31,6 +31,7 @@ def in_head(text: str) -> list[bool]:
         "<head><script><!-- document.write('<script></script>') //--></script><meta>",
         "<head><script><!--\nx()\n</script><meta>",
         "<head><script><!-- <script> --></script><meta>",
+        "<head><script>x = '<script>'</script><meta>",
         "<head><!--><meta>",
         "<head><!---><meta>",
         "<head><!-- x --!><meta>",
