@@ -103,6 +103,11 @@ def escaped(target: str) -> str:
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 
+def target_of(url: str) -> str:
+    """Return the request target of a URL, as ``split`` does, or what starts with ``/`` itself; raises InvalidURL."""
+    return url if url[:1] == "/" else split(url)[1]
+
+
 def _host_and_port(url: str, authority: str, default_port: int) -> tuple[str, int]:
     if "\\" in authority:
         # To RFC 3986 it is a part of the userinfo, to WHATWG URL the end of the host: another server.

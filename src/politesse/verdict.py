@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from politesse.text import printable
+from politesse.usage import NOTHING_STATED
+
+if TYPE_CHECKING:
+    from politesse.usage import Usage
 
 
 class AccessResult(StrEnum):
@@ -153,6 +159,14 @@ class Source:
     not_before: float | None = None
 
 
+class StatesUsage(Protocol):
+    """What a site says about the use of its content."""
+
+    def usage(self, url: str, /) -> Usage:
+        """Return what is said about a URL."""
+        ...
+
+
 class Verdict:
     """May this URL be requested, and why. True in a bare test only if it may.
 
@@ -164,10 +178,11 @@ class Verdict:
         source: the copy of robots.txt that was read; None where none was needed.
         age_s: seconds since that copy was got or confirmed, at the moment of the decision.
         note: the words of the host policy that decided, or what is wrong with the URL; else empty.
+        site_usage: what the file says about the use of content; None where it says nothing. See ``usage``.
     """
 
     # Plain slots, and the parts shared rather than copied: one is made for each question.
-    __slots__ = ("age_s", "agent", "allowed", "match", "note", "source", "url")
+    __slots__ = ("age_s", "agent", "allowed", "match", "note", "site_usage", "source", "url")
 
     def __init__(
         self,
@@ -178,6 +193,7 @@ class Verdict:
         source: Source | None = None,
         age_s: float = 0.0,
         note: str = "",
+        site_usage: StatesUsage | None = None,
     ) -> None:
         self.url = url
         self.agent = agent
@@ -186,6 +202,7 @@ class Verdict:
         self.source = source
         self.age_s = age_s
         self.note = note
+        self.site_usage = site_usage
 
     @property
     def reason(self) -> Reason:
@@ -201,6 +218,17 @@ class Verdict:
     def not_before(self) -> float | None:
         """Until when to wait, as the source says; see there."""
         return None if self.source is None else self.source.not_before
+
+    @property
+    def usage(self) -> Usage | None:
+        """What robots.txt says about the use of the page; it never changes the answer. Made when it is asked for.
+
+        None where the page may not be requested, be it that this gate only reports: preferences exist for what may
+        be requested only (draft-ietf-aipref-attach 3.4). Without a robots.txt, nothing is stated.
+        """
+        if not self.match.allowed:
+            return None
+        return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(self.url)
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -330,13 +358,3 @@ def utc(wall: float) -> str:
         return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):
         return f"{wall:.0f}"
-
-
-def printable(text: str) -> str:
-    """Return remote text with every character escaped that could steer a terminal or forge a log line.
-
-    RFC 9309 3: what a robots.txt says is untrusted.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

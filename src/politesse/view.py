@@ -205,7 +205,8 @@ class AgentView:
                     allowed = shared.reports
                 else:
                     allowed = shared.count(match.reason)
-                verdict = Verdict(url, self._agent, allowed, match, entry.source, now_mono - entry.confirmed_mono)
+                age_s = now_mono - entry.confirmed_mono
+                verdict = Verdict(url, self._agent, allowed, match, entry.source, age_s, "", rules.site_usage)
                 if self._publisher.subscribers:
                     self._publisher.publish(Decided(verdict))
                 return verdict
@@ -444,8 +445,12 @@ class AgentView:
     def _verdict(self, url: str, match: Match, entry: Entry | None = None, note: str = "") -> Verdict:
         """Make, count and tell a verdict."""
         allowed = self._shared.count(match.reason)
-        source, age_s = (None, 0.0) if entry is None else (entry.source, self._monotonic() - entry.confirmed_mono)
-        verdict = Verdict(url, self._agent, allowed, match, source, age_s, note)
+        source, age_s, site_usage = None, 0.0, None
+        if entry is not None:
+            source, age_s = entry.source, self._monotonic() - entry.confirmed_mono
+            if (rules := entry.rules.get(self._agent)) is not None:
+                site_usage = rules.site_usage
+        verdict = Verdict(url, self._agent, allowed, match, source, age_s, note, site_usage)
         if self._publisher.subscribers:
             self._publisher.publish(Decided(verdict))
         return verdict

@@ -12,7 +12,7 @@ from politesse import ConfigurationError, FetchOptions, Gatekeeper, PolitesseWar
 from politesse.cli.console import abandon_output, errors, plain
 from politesse.identity import Identity
 from politesse.robots import product_token
-from politesse.verdict import printable
+from politesse.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Generator

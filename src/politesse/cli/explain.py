@@ -14,7 +14,9 @@ from politesse.origin import split
 from politesse.robots.explain import explain
 from politesse.robots.lexer import cut_at_line_end, decode, split_rows
 from politesse.robots.lint import MAX_OCTETS
-from politesse.verdict import UNDECIDED, AccessResult, printable
+from politesse.text import printable
+from politesse.usage import NOTHING_STATED, Purpose
+from politesse.verdict import UNDECIDED, AccessResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,8 +75,10 @@ async def _ask(asking: Asking, url: str, file: str | None, dialects: list[Dialec
         body = read_file(file)
         body = body if len(body) <= MAX_OCTETS else cut_at_line_end(body, MAX_OCTETS)
         for dialect in dialects:
-            explanation = explain(RobotsTxt.parse(body, dialect, origin=origin), url, asking.token)
-            verdict = Verdict(url, asking.token, explanation.match.allowed, explanation.match)
+            robots = RobotsTxt.parse(body, dialect, origin=origin)
+            explanation = explain(robots, url, asking.token)
+            match, site_usage = explanation.match, robots.rules_for(asking.token).site_usage
+            verdict = Verdict(url, asking.token, match.allowed, match, site_usage=site_usage)
             answers.append(_Answer(dialect, verdict, explanation))
         return answers, body
     fetch = OneFetch(asking)
@@ -82,8 +86,8 @@ async def _ask(asking: Asking, url: str, file: str | None, dialects: list[Dialec
         async with fetch.gate(asking, dialect) as gate:
             verdict = await gate.check(url)
         is_file = verdict.source is not None and verdict.source.result is AccessResult.SUCCESSFUL
-        robots = RobotsTxt.parse(fetch.body, dialect, origin=origin) if is_file else None
-        answers.append(_Answer(dialect, verdict, explain(robots, url, asking.token) if robots is not None else None))
+        told = explain(RobotsTxt.parse(fetch.body, dialect, origin=origin), url, asking.token) if is_file else None
+        answers.append(_Answer(dialect, verdict, told))
     return answers, fetch.body
 
 
@@ -92,6 +96,7 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
     marks: dict[int, str] = {}
     for group in explanation.groups:
         lines = [*group.heads, *group.rules, *(line for _, line, _ in group.directives)]
+        lines += [line for _, line in group.usage]
         marks |= dict.fromkeys((line.number for line in lines), _IN_GROUP)
     remarks: dict[int, str] = {}
     for rule in explanation.matches:
@@ -129,6 +134,9 @@ def _print_answer(answer: _Answer, out: Console) -> None:
         if explanation.ended_by is not None:
             details.append(f"  line {explanation.ended_by.number}: an empty Disallow, behind which nothing is tried")
     details.append(f"  dialect: {answer.dialect.value}")
+    usage = answer.verdict.usage
+    if usage is not None and usage != NOTHING_STATED:
+        details += ["  usage preferences:", *(f"    {line}" for line in usage.explain().splitlines())]
     out.print(plain("\n".join(details)), soft_wrap=True)
 
 
@@ -158,8 +166,11 @@ def _as_record(answer: _Answer) -> dict[str, Any]:
         dialect  the dialect
         groups   [{agents, lines}]: the groups that count, with the numbers of their user-agent lines and rules
         matches  [{line, field, value, length}]: every rule that matches, with its length in octets
+        usage    {search, ai-train, ai-input, tdm}: what robots.txt says about each use, "allowed", "disallowed" or
+                 "unstated"; or null where the URL may not be requested
+        licenses [url, ...]: the licenses that robots.txt names; or null as usage is
 
-    Both are null where there is no file.
+    Groups and matches are null where there is no file.
     """
     explanation = answer.explanation
     groups = matches = None
@@ -172,4 +183,11 @@ def _as_record(answer: _Answer) -> dict[str, Any]:
             {"line": rule.line, "field": rule.field, "value": rule.value, "length": len(rule.pattern)}
             for rule in explanation.matches
         ]
-    return as_record(answer.verdict) | {"dialect": answer.dialect.value, "groups": groups, "matches": matches}
+    usage = answer.verdict.usage
+    return as_record(answer.verdict) | {
+        "dialect": answer.dialect.value,
+        "groups": groups,
+        "matches": matches,
+        "usage": None if usage is None else {purpose: usage.preference(purpose) for purpose in Purpose},
+        "licenses": None if usage is None else [license_.url for license_ in usage.licenses],
+    }

@@ -15,7 +15,8 @@ from rich.live import Live
 
 from politesse.cli.console import BROKEN_PIPE, plain
 from politesse.cli.streams import MAX_LINE_BYTES, Outlet, lines
-from politesse.verdict import UNDECIDED, printable
+from politesse.text import printable
+from politesse.verdict import UNDECIDED
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -13,7 +13,8 @@ from politesse.cli.reading import MAX_READ_BYTES, OneFetch, read_file
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.robots.lint import CODES, Severity, lint
-from politesse.verdict import AccessResult, printable
+from politesse.text import printable
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from politesse.access.freshness import retry_after_s
 from politesse.pacing.pace import Pace, slower
 from politesse.pacing.ratelimit import quota_fields, remaining_quota
-from politesse.verdict import Bound, printable
+from politesse.text import printable
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -42,6 +42,7 @@ from politesse.robots.pattern import (
     query_as_written,
 )
 from politesse.robots.ruleset import RuleSet
+from politesse.robots.usage import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Grouping:
 
     Attributes:
         rules: the fields that are rules; a user-agent line behind one starts a group.
+        usage_rules: the fields that are rules about the use of content; a user-agent line behind one starts a group.
         any_field_is_a_rule: whether a user-agent line behind any other field starts a group as well.
         before_any_agent: whose rules are that stand before the first user-agent line: the names; empty for nobody's.
         versioned: whether a Robot-version names the version of a group.
@@ -93,6 +95,7 @@ class Grouping:
     """
 
     rules: frozenset[str] = frozenset({"allow", "disallow"})
+    usage_rules: frozenset[str] = frozenset()
     any_field_is_a_rule: bool = False
     before_any_agent: tuple[str, ...] = ()
     versioned: bool = False
@@ -221,20 +224,26 @@ class Dialect(Enum):
         return _TABLE[self]
 
 
-# Crawl-delay and Sitemap are in none of the texts, and the pacing fields in one: whoever writes them means them.
-_OTHER_FIELDS: Final = frozenset({"sitemap", "crawl-delay", "request-rate", "visit-time", "comment"})
+# Crawl-delay, Sitemap and the preferences are in none of the texts, and the pacing fields in one: whoever writes them
+# means them.
+_OTHER_FIELDS: Final = frozenset(
+    {"sitemap", "crawl-delay", "request-rate", "visit-time", "comment", CONTENT_SIGNAL, LICENSE}
+)
 _FIELDS: Final = _OTHER_FIELDS | {"user-agent", "allow", "disallow"}
 _DISALLOW_ONLY: Final = frozenset({"disallow"})
 _MISSPELLED_DISALLOWS: Final = ("dissallow", "dissalow", "disalow", "diasllow", "disallaw")
 
 _RFC9309: Final = Traits(
     syntax=Syntax(
-        fields=_FIELDS,
+        # Its paths are those of RFC 9309: dialects with others do not know it.
+        fields=_FIELDS | {CONTENT_USAGE},
         # RFC 9309 2.2.4 lets parsers be lenient; a misread Disallow is the one that would hurt a server.
         misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow"),
         missing_colon=True,
     ),
-    grouping=Grouping(),
+    # RFC 9309 itself would read Content-Usage over, as any other record (2.2.4); draft-ietf-aipref-attach 3, which
+    # updates it, adds it to the rules.
+    grouping=Grouping(usage_rules=frozenset({CONTENT_USAGE})),
     matching=Matching(
         normalise_target=normalise_target,
         query_as_written=query_as_written,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import EVERYBODY
@@ -16,6 +17,8 @@ from politesse.robots.directives import (
 from politesse.robots.lexer import Line, Quirk, lex, records
 from politesse.robots.ruleset import Directives, RuleSet
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
+from politesse.robots.usage import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
+from politesse.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,16 +38,18 @@ class Group:
         rules: the lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
         directives: the other fields that belong to agents, each with its typed value and the number of agents
             that were listed before it: it binds those only.
+        usage: the Content-Usage and Content-Signal lines, with such a number as well.
         version: the version of the standard that it is written in, where a dialect has versions.
     """
 
-    __slots__ = ("agents", "directives", "heads", "rules", "version")
+    __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")
 
     def __init__(self) -> None:
         self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
         self.heads: list[Line] = []
         self.rules: list[Line] = []
         self.directives: list[tuple[int, Line, float | RequestRate | TimeWindow | str]] = []
+        self.usage: list[tuple[int, Line]] = []
         self.version = VERSION_1
 
     def __repr__(self) -> str:
@@ -57,10 +62,11 @@ _DIRECTIVES: Final[dict[str, Callable[[str], float | RequestRate | TimeWindow | 
     "visit-time": parse_visit_time,
     "comment": str,
 }
+_USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
 
 
 class RobotsTxt:
-    """A robots.txt, read: its lines with their quirks, its groups, its sitemaps.
+    """A robots.txt, read: its lines with their quirks, its groups, its sitemaps and licenses.
 
     Attributes:
         dialect: how it was read.
@@ -70,11 +76,15 @@ class RobotsTxt:
         groups: in the order of the file, not yet merged.
         sitemaps: the values of all Sitemap lines, wherever they stand, but those with control characters.
         sitemap_lines: all Sitemap lines, each value once, ready to be checked.
+        licenses: the absolute URLs of all License lines, wherever they stand: they are for everybody (RSL).
     """
 
     __slots__ = (
         "_groups_of",
         "_listed",
+        "_license_lines",
+        "_signals",
+        "_states_usage",
         "_traits",
         "_unnamed",
         "dialect",
@@ -97,6 +107,9 @@ class RobotsTxt:
         self._listed: list[Line] = []
         self._groups_of: dict[str, list[Group]] = {}
         self._unnamed: Group | None = None
+        self._license_lines: list[Line] = []
+        self._signals: list[Line] = []  # Content-Signals before the first group
+        self._states_usage = False
         for record in records(lexed):
             self._arrange(record)
         self.sitemap_lines = SitemapLines(self._listed) if self._listed else NO_SITEMAPS
@@ -110,6 +123,11 @@ class RobotsTxt:
         """
         return cls(lex(body, dialect.traits.syntax), dialect, origin)
 
+    @property
+    def licenses(self) -> list[str]:
+        """See the class."""
+        return [line.value for line in self._license_lines]
+
     def rules_for(self, agent: str | Sequence[str]) -> RuleSet:
         """Return the rules that bind a crawler.
 
@@ -121,17 +139,27 @@ class RobotsTxt:
         rules: list[Line] = []
         directives = Directives()
         directives.sitemap_lines = self.sitemap_lines
-        for group, listed_at in self._bound([agent] if isinstance(agent, str) else agent):
+        bound = self._bound([agent] if isinstance(agent, str) else agent)
+        for group, listed_at in bound:
             rules += group.rules
             directives.version = group.version
             for agents_before, line, value in group.directives:
                 if listed_at < agents_before:
                     directives.add(line.field, value)
+        if self._states_usage:
+            directives.usage = self._usage(bound)
         return self._traits.matching.rule_set(rules, directives, self.dialect, self.origin)
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
         """Return the groups whose rules ``rules_for`` gives to a crawler, in the order of the file."""
         return [group for group, _ in self._bound([agent] if isinstance(agent, str) else agent)]
+
+    def _usage(self, bound: Sequence[Bound]) -> SiteUsage:
+        """Return what the file says to a crawler about the use of content."""
+        # A Content-Signal of the groups for everybody holds for a crawler with a group of its own that has none.
+        signals = _said(bound, CONTENT_SIGNAL) or _said(self._everybody(), CONTENT_SIGNAL)
+        signals = signals or [Said("", line) for line in self._signals]
+        return SiteUsage(self._traits.matching, _said(bound, CONTENT_USAGE), signals, self._license_lines)
 
     def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
         """Return the groups that bind a crawler, each with the place of its name in it."""
@@ -140,7 +168,11 @@ class RobotsTxt:
             token = grouping.token(agent)
             if token and (bound := grouping.named(self._naming(token))):
                 return bound
-        return grouping.everybody([(group, group.agents[EVERYBODY]) for group in self._groups_of.get(EVERYBODY, ())])
+        return self._everybody()
+
+    def _everybody(self) -> Sequence[Bound]:
+        everybody = [(group, group.agents[EVERYBODY]) for group in self._groups_of.get(EVERYBODY, ())]
+        return self._traits.grouping.everybody(everybody)
 
     def _naming(self, token: str) -> list[Bound]:
         """Return the groups that name a crawler, in the order of the file."""
@@ -182,7 +214,7 @@ class RobotsTxt:
                 self._name(group, line, grouping.name(line.value))
             elif field:
                 headed = self._say(group, line, headed=headed)
-                row_ended = row_ended or grouping.any_field_is_a_rule
+                row_ended = row_ended or grouping.any_field_is_a_rule or field in grouping.usage_rules
 
     def _outside(self, line: Line) -> Group | None:
         """Return the group of a rule that stands in none, None where it is nobody's."""
@@ -195,7 +227,7 @@ class RobotsTxt:
                 self._groups_of[name] = [self._unnamed]
         if self.groups and self.groups[-1] is self._unnamed:
             return self._unnamed  # and so there was no user-agent line yet
-        line.quirks += (Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP,)
+        line.quirks += (self._stray(),)
         return None
 
     def _say(self, group: Group | None, line: Line, *, headed: bool) -> bool:
@@ -207,6 +239,9 @@ class RobotsTxt:
             self._listed.append(line)
             if Quirk.CONTROL_CHARACTER not in line.quirks:
                 self.sitemaps.append(line.value)
+        elif line.field in _USAGE_FIELDS:
+            if line.field in self._traits.syntax.fields:
+                self._prefer(group, line)
         elif (parse := _DIRECTIVES.get(line.field)) is not None:
             self._direct(group, line, parse(line.value))
             return True
@@ -221,9 +256,29 @@ class RobotsTxt:
             return True
         return headed
 
+    def _prefer(self, group: Group | None, line: Line) -> None:
+        """Take in a line about the use of content; what it says is read when somebody asks."""
+        if Quirk.CONTROL_CHARACTER in line.quirks or (line.field == LICENSE and is_absolute_url(line.value) is None):
+            line.quirks += (Quirk.INVALID_VALUE,)
+            return
+        if line.field == LICENSE:
+            self._license_lines.append(line)
+        elif group is not None:
+            group.usage.append((len(group.agents), line))
+        elif line.field == CONTENT_SIGNAL and not self.groups:
+            self._signals.append(line)
+        else:
+            line.quirks += (self._stray(),)
+            return
+        self._states_usage = True
+
+    def _stray(self) -> Quirk:
+        """Return the quirk of a line that would bind the agents of a group and stands in none."""
+        return Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP
+
     def _direct(self, group: Group | None, line: Line, value: float | RequestRate | TimeWindow | str | None) -> None:
         if group is None:
-            line.quirks += (Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP,)
+            line.quirks += (self._stray(),)
         elif value is None or Quirk.CONTROL_CHARACTER in line.quirks:
             line.quirks += (Quirk.INVALID_VALUE,)
         else:
@@ -241,3 +296,14 @@ class RobotsTxt:
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"
+
+
+def _said(bound: Sequence[Bound], field: str) -> list[Said]:
+    """Return the lines of a field that bind a crawler, each with the name that it is said to."""
+    said: list[Said] = []
+    for group, listed_at in bound:
+        lines = [line for agents_before, line in group.usage if line.field == field and listed_at < agents_before]
+        if lines:
+            agent = next(islice(group.agents, listed_at, None))
+            said += [Said(agent, line) for line in lines]
+    return said

@@ -259,3 +259,15 @@ class Wildcard:
         if self._anchored:
             return target.endswith(self._last) and len(target) - len(self._last) >= position
         return find(self._last, position) >= 0
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a target matches ``pattern``, both in one normal form; for patterns that stand alone.
+
+    Rules that compete are compiled together, by the rule sets.
+    """
+    if "*" in pattern:
+        return Wildcard(pattern).matches
+    if pattern.endswith("$"):
+        return pattern[:-1].__eq__
+    return lambda target: target.startswith(pattern)

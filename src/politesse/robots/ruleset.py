@@ -17,11 +17,12 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from politesse.origin import split
+from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
 from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from politesse.robots.dialect import Dialect, Matching
     from politesse.robots.directives import RequestRate, TimeWindow, Version
     from politesse.robots.lexer import Line
+    from politesse.robots.usage import SiteUsage
+    from politesse.usage import Usage
 
 ROBOTS_TXT: Final = "/robots.txt"
 
@@ -56,7 +59,7 @@ _RARITY: Final = {
 class Directives:
     """What the merged groups of an agent say beside their rules, in the order of the file."""
 
-    __slots__ = ("comments", "crawl_delays", "request_rates", "sitemap_lines", "version", "visit_times")
+    __slots__ = ("comments", "crawl_delays", "request_rates", "sitemap_lines", "usage", "version", "visit_times")
 
     def __init__(self) -> None:
         self.crawl_delays: list[float] = []
@@ -65,6 +68,7 @@ class Directives:
         self.comments: list[str] = []
         self.version: Version = VERSION_1
         self.sitemap_lines = NO_SITEMAPS
+        self.usage: SiteUsage | None = None
 
     def add(self, field: str, value: float | RequestRate | TimeWindow | str) -> None:
         """Take over the typed value of one line."""
@@ -90,6 +94,7 @@ class RuleSet:
         visit_times: the Visit-times.
         comments: the Comments, meant for the crawler's operator; untrusted text.
         sitemap_lines: those of the file, which are meant for everybody.
+        site_usage: what the file says about the use of content, be it crawlable or not; None where that is nothing.
         weight_bytes: about how much memory it takes.
         precedence: which of several rules that match decides, in words.
     """
@@ -116,6 +121,7 @@ class RuleSet:
         "crawl_delay",
         "request_rates",
         "sitemap_lines",
+        "site_usage",
         "visit_times",
         "weight_bytes",
     )
@@ -130,12 +136,15 @@ class RuleSet:
         self.visit_times = tuple(directives.visit_times)
         self.comments = tuple(directives.comments)
         self.sitemap_lines = directives.sitemap_lines
+        self.site_usage = directives.usage
         self._version = directives.version
         self._origin = origin
         self._compile(lines)
         said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
         self.weight_bytes += _BYTES_PER_DIRECTIVE * said + sum(map(len, self.comments))
         self.weight_bytes += self.sitemap_lines.weight_bytes
+        if self.site_usage is not None:
+            self.weight_bytes += self.site_usage.weight_bytes
 
     def allowed(self, url: str) -> bool:
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested; see ``match``."""
@@ -153,7 +162,16 @@ class RuleSet:
             return self.judge(plain[1])
         if (simple := match_simple_url(url)) is not None:
             return self.judge(simple[1])
-        return self.judge(url if url[:1] == "/" else split(url)[1])
+        return self.judge(target_of(url))
+
+    def usage(self, url: str) -> Usage | None:
+        """Return what the file says about the use of a URL or target; None where it may not be requested.
+
+        Preferences exist for what may be requested only (draft-ietf-aipref-attach 3.4). Raises InvalidURL.
+        """
+        if not self.match(url).allowed:
+            return None
+        return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(url)
 
     def judge(self, target: str) -> Match:
         """Return the match of a request target as it was written; raises InvalidURL."""

@@ -66,10 +66,10 @@ async def test_all_dialects_print_a_line_each_and_mark_those_that_differ(file: s
     )
 
 
-async def test_json_has_the_keys_of_check_and_three_more(file: str) -> None:
+async def test_json_has_the_keys_of_check_and_five_more(file: str) -> None:
     done = await politesse("explain", "https://example.com/a/b", "--file", file, "--json")
     told = json.loads(done.out)
-    assert list(told)[-3:] == ["dialect", "groups", "matches"]
+    assert list(told)[-5:] == ["dialect", "groups", "matches", "usage", "licenses"]
     assert (told["dialect"], told["allowed"], told["rule"]["line"]) == ("rfc9309", True, 7)
     assert told["groups"] == [{"agents": ["*"], "lines": [5, 6, 7, 8]}]
     assert [(one["line"], one["length"]) for one in told["matches"]] == [(6, 2), (7, 4)]

@@ -17,7 +17,8 @@ from politesse.integrations.scrapy.fetch import EngineFetcher
 from politesse.pacing.pace import PacingOptions
 from politesse.policy import HostPolicy
 from politesse.robots import product_token
-from politesse.verdict import AccessResult, printable, utc
+from politesse.text import printable
+from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

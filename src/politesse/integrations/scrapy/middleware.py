@@ -15,7 +15,8 @@ from politesse.integrations.scrapy.engine import patiently
 from politesse.integrations.scrapy.fetch import ASKED_FOR
 from politesse.integrations.scrapy.gate import Agents, make_gate
 from politesse.robots.pattern import has_dot_segments
-from politesse.verdict import Reason, printable
+from politesse.text import printable
+from politesse.verdict import Reason
 
 if TYPE_CHECKING:
     from typing import Protocol

@@ -29,8 +29,7 @@ _MAX_YANDEX_RULES: Final = 2_048
 
 # Fields that somebody reads or once proposed; whoever writes them has not mistyped another.
 _FOREIGN_FIELDS: Final = frozenset(
-    {"cache-delay", "clean-param", "content-signal", "content-usage", "host", "indexpage", "license", "noarchive"}
-    | {"nofollow", "noindex", "request-delay"}
+    {"cache-delay", "clean-param", "host", "indexpage", "noarchive", "nofollow", "noindex", "request-delay"}
 )
 _EVERY_FIELD: Final = frozenset().union(*(dialect.traits.syntax.fields for dialect in Dialect))
 _MAX_NAME: Final = 30

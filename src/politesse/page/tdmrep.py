@@ -1,0 +1,135 @@
+"""``/.well-known/tdmrep.json``: where a site reserves text and data mining (TDMRep, "Origin server file").
+
+The first location of the file that matches decides, whatever it says: neither length nor strictness counts.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from politesse.origin import target_of
+from politesse.robots.pattern import matcher, normalise_pattern, normalise_target, query_as_written
+from politesse.usage import Mechanism, Place, Preference, Purpose, Statement, Usage
+from politesse.vocabulary import parse_tdm_reservation
+
+MAX_OCTETS: Final = 1_048_576
+"""A longer file is not read: half of it would be another one."""
+
+_MAX_DIGITS: Final = 20  # what is longer is neither 0 nor 1, and costly to convert
+_MAX_SHOWN: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One entry of the file.
+
+    Attributes:
+        number: its place among the entries, from 1.
+        path: the path pattern as written.
+        pattern: the same in the normal form of RFC 9309.
+        reservation: DISALLOWED where rights are reserved, ALLOWED where they are not; UNSTATED for other values.
+        policy: the URL of a policy, as written; empty for none.
+        text: the entry in JSON, as far as it is read.
+    """
+
+    number: int
+    path: str
+    pattern: str
+    reservation: Preference
+    policy: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TdmRep:
+    """A tdmrep.json, read.
+
+    Attributes:
+        locations: in the order of the file; entries without a path that can be compared are left out.
+        fault: why the file could not be read, as a phrase; empty where it could, even if it says nothing.
+    """
+
+    locations: tuple[Location, ...] = ()
+    fault: str = ""
+
+
+def parse_tdmrep(body: bytes) -> TdmRep:
+    """Read a tdmrep.json. Never raises; time and memory are linear in its length, which is limited."""
+    if len(body) > MAX_OCTETS:
+        return TdmRep(fault=f"it is longer than {MAX_OCTETS} octets")
+    try:
+        entries: object = json.loads(body, parse_int=_integer)
+    except RecursionError:
+        return TdmRep(fault="it is nested too deeply")
+    except ValueError as error:
+        return TdmRep(fault=f"it is not JSON: {error!s:.200}")
+    if not isinstance(entries, list):
+        return TdmRep(fault="it is not a JSON array")
+    return TdmRep(
+        tuple(one for number, entry in enumerate(entries, 1) if (one := _location(number, entry)) is not None)
+    )
+
+
+def tdmrep_usage(doc: TdmRep, target: str) -> Usage:
+    """Return what a tdmrep.json says about a URL of its site, or a target that starts with ``/``; raises InvalidURL.
+
+    Of a file that could not be read, a statement tells so, which says nothing.
+    """
+    target = target_of(target)
+    normal, written = normalise_target(target), query_as_written(target) if "?" in target else None
+    if doc.fault:
+        unread = f"could not be read: {doc.fault}"
+        return Usage((Statement(None, Preference.UNSTATED, Mechanism.TDMREP, Place.TDMREP_JSON, unread),))
+    bearing = tuple(_statement(one) for one in doc.locations if _matches(one.pattern, normal, written))
+    return Usage(bearing, bearing[:1])
+
+
+def _matches(pattern: str, target: str, written: str | None) -> bool:
+    matches = matcher(pattern)
+    return matches(target) or (written is not None and "*" in pattern and matches(written))
+
+
+def _location(number: int, entry: object) -> Location | None:
+    path = entry.get("location") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(path, str) or not path or not _has_octets(path):
+        return None
+    value = entry.get("tdm-reservation")
+    # Neither true nor 1.0 nor "1" is the number 1.
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    reservation = parse_tdm_reservation(str(value)) if is_number else Preference.UNSTATED
+    policy = entry.get("tdm-policy")
+    policy = policy if isinstance(policy, str) else ""
+    shown: dict[str, str | float] = {"location": path[:_MAX_SHOWN]}
+    if isinstance(value, str | int | float):
+        shown["tdm-reservation"] = value[:_MAX_SHOWN] if isinstance(value, str) else value
+    if policy:
+        shown["tdm-policy"] = policy[:_MAX_SHOWN]
+    return Location(number, path, normalise_pattern(path), reservation, policy, json.dumps(shown))
+
+
+def _statement(location: Location) -> Statement:
+    return Statement(
+        Purpose.TDM,
+        location.reservation,
+        Mechanism.TDMREP,
+        Place.TDMREP_JSON,
+        location.text,
+        location.number,
+        path=location.path,
+        policy=location.policy,
+    )
+
+
+def _has_octets(text: str) -> bool:
+    """Whether a string has an UTF-8 form: JSON can spell one that has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _integer(digits: str) -> int | None:
+    return int(digits) if len(digits) <= _MAX_DIGITS else None

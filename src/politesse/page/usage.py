@@ -1,0 +1,178 @@
+"""What a response says about the use of its content: its headers, and the META elements of its page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin
+
+from politesse.robots.agents import product_token
+from politesse.usage import License, Mechanism, Place, Preference, Purpose, Statement, Usage
+from politesse.vocabulary import MAX_OCTETS, is_absolute_url, parse_content_usage, parse_tdm_reservation, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_BLANKS: Final = " \t"
+_CONTENT_USAGE: Final = "content-usage"
+_LINK: Final = "link"
+_TDM_RESERVATION: Final = "tdm-reservation"
+_TDM_POLICY: Final = "tdm-policy"
+_HEADERS: Final = (_CONTENT_USAGE, _LINK, _TDM_RESERVATION, _TDM_POLICY)
+_EVERY_ROBOT: Final = "robots"
+_NOAI: Final = {"noai": "", "noimageai": "images"}
+
+# Runs of one class of characters, which cannot backtrack.
+_IN_BLANKS = re.compile(r"[ \t]*")
+_IN_NAME = re.compile(r"[^;,=]*")
+_IN_PARAMETER = re.compile(r"[^;,]*")
+_IN_QUOTES = re.compile(r'[^"\\]*')
+
+
+def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: str) -> Usage:
+    """Return what the headers of a response say: Content-Usage, ``tdm-reservation``, Link with ``rel=license``.
+
+    Args:
+        headers: as pairs, or a mapping whose ``items`` tell each line of a header that is repeated, or all its lines
+            joined by commas. Names are compared without case.
+        url: the absolute URL of the response, which relative licenses are resolved against.
+
+    Never raises on what the headers say. Of each header 64 KiB are read. A Content-Usage that is longer is not read,
+    as half of it would be another one.
+    """
+    lines: dict[str, list[str]] = {name: [] for name in _HEADERS}
+    room = dict.fromkeys(_HEADERS, MAX_OCTETS + 1)  # one more, so that what is too long is seen to be
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        field = name.lower()
+        if room.get(field, 0) > 0:
+            lines[field].append(value[: room[field]])
+            room[field] -= len(value) + 1
+    said = [*_content_usage(lines[_CONTENT_USAGE])]
+    said += _reservations(lines[_TDM_RESERVATION], lines[_TDM_POLICY], Place.HEADER)
+    return Usage(tuple(said), tuple(said), tuple(_licenses(lines[_LINK], url)))
+
+
+def meta_usage(metas: Iterable[tuple[str, str]], agent: str | Sequence[str]) -> Usage:
+    """Return what the META elements of a page say: ``tdm-reservation``, and ``noai`` among the robots directives.
+
+    ``noai`` says that the page must not train a model, ``noimageai`` that its images must not: that is told, and
+    decides nothing for the page.
+
+    Args:
+        metas: name and content of each, in their order. Names are compared without case.
+        agent: the product token of the crawler, a User-Agent string, or several of either. Robots directives count
+            where the name is ``robots`` or one of these tokens.
+    """
+    tokens = {product_token(one) for one in ([agent] if isinstance(agent, str) else agent)} - {""}
+    reservations: list[str] = []
+    policies: list[str] = []
+    said: list[Statement] = []
+    for given, whole in metas:
+        name, content = given.strip().lower(), whole[:MAX_OCTETS]
+        if name == _TDM_RESERVATION:
+            reservations.append(content)
+        elif name == _TDM_POLICY:
+            policies.append(content)
+        elif name == _EVERY_ROBOT or name in tokens:
+            said += _noai(name, content)
+    said += _reservations(reservations, policies, Place.META)
+    return Usage(tuple(said), tuple(said))
+
+
+def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
+    if not lines:
+        return ()
+    value = ", ".join(lines)  # RFC 9651 4.2: several lines are one dictionary
+    template = Statement(
+        None, Preference.UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, f"Content-Usage: {value[:MAX_OCTETS]}"
+    )
+    return statements(parse_content_usage(value.strip(_BLANKS)), template)
+
+
+def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
+    """Yield what TDMRep says at one place; where a value is repeated, the most restrictive counts."""
+    policies = list(dict.fromkeys(policy.strip() for policy in policies))
+    reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
+    for value in reservations:
+        preference = parse_tdm_reservation(value)
+        policy = policies[0] if policies else ""
+        text = f"{_TDM_RESERVATION}: {value}"
+        yield Statement(Purpose.TDM, preference, Mechanism.TDMREP, place, text, policy=policy)
+    # A policy without a reservation, or a second one, says nothing that is known here; it is told all the same.
+    for policy in policies[1:] if reservations else policies:
+        text = f"{_TDM_POLICY}: {policy}"
+        yield Statement(Purpose.TDM, Preference.UNSTATED, Mechanism.TDMREP, place, text, policy=policy)
+
+
+def _noai(name: str, content: str) -> Iterator[Statement]:
+    words = set(content.lower().replace(",", " ").split())
+    for word, media in _NOAI.items():
+        if word in words:
+            yield Statement(
+                Purpose.AI_TRAIN,
+                Preference.DISALLOWED,
+                Mechanism.NOAI,
+                Place.META,
+                f"{name}: {content}",
+                agent="" if name == _EVERY_ROBOT else name,
+                media=media,
+            )
+
+
+def _licenses(lines: Sequence[str], base: str) -> Iterator[License]:
+    for line in lines:
+        for reference, relations, text in _links(line):
+            if "license" in relations.lower().split():
+                try:
+                    url = urljoin(base, reference.strip())
+                except ValueError:
+                    continue  # a reference that makes no URL names no license
+                if is_absolute_url(url):
+                    yield License(url, Place.HEADER, f"Link: {text}")
+
+
+def _links(value: str) -> Iterator[tuple[str, str, str]]:
+    """Yield reference, relation types and text of each link of a Link header (RFC 8288 3, Appendix B.2)."""
+    start = value.find("<")
+    while start >= 0 and (end := value.find(">", start)) >= 0:
+        relations, behind = _relations(value, end + 1)
+        yield value[start + 1 : end], relations, value[start:behind].rstrip(_BLANKS)
+        start = value.find("<", behind)
+
+
+def _relations(value: str, place: int) -> tuple[str, int]:
+    """Return the ``rel`` among the parameters that start at ``place``, of several the first, and where they end."""
+    relations: str | None = None
+    while (place := _past(_IN_BLANKS, value, place)) < len(value) and value[place] == ";":
+        end = _past(_IN_NAME, value, place + 1)
+        name, text, place = value[place + 1 : end].strip(_BLANKS).lower(), "", end
+        if value[place : place + 1] == "=":
+            place = _past(_IN_BLANKS, value, place + 1)
+            if value[place : place + 1] == '"':
+                text, place = _quoted(value, place + 1)
+            else:
+                text = value[place : _past(_IN_PARAMETER, value, place)].strip(_BLANKS)
+        if name == "rel" and relations is None:  # RFC 8288 3.3
+            relations = text
+        place = _past(_IN_PARAMETER, value, place)
+    return relations or "", place
+
+
+def _quoted(value: str, place: int) -> tuple[str, int]:
+    """Return the quoted string that starts behind its quote, and where it ends (RFC 9110 5.6.4)."""
+    parts: list[str] = []
+    while place < len(value):
+        end = _past(_IN_QUOTES, value, place)
+        parts.append(value[place:end])
+        if value[end : end + 1] != "\\":
+            return "".join(parts), end + 1
+        parts.append(value[end + 1 : end + 2])
+        place = end + 2
+    return "".join(parts), place
+
+
+def _past(run: re.Pattern[str], value: str, place: int) -> int:
+    """Return the place behind a run of characters, which may be empty."""
+    matched = run.match(value, place)
+    return place if matched is None else matched.end()
