@@ -3,6 +3,7 @@
 ::
 
     origin, verdict, errors   whose robots.txt counts; the words of an answer
+    usage, vocabulary         what sites say about the use of their content, beside the verdict
     robots/                   what a robots.txt says: lexer, groups, rules (pure)
     page/                     what a page itself says: META robots, X-Robots-Tag, its links (pure)
     access/                   getting it, and how long it holds: fetch, outcome table, cache
@@ -45,6 +46,7 @@ from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
 from politesse.site import DataTxtAnswer, Sitemaps
 from politesse.stores.memory import MemoryStore
 from politesse.turns import Turn
+from politesse.usage import Preference, Purpose, Usage
 from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
 from politesse.view import AgentView, Decided, LongDelay
 
@@ -85,6 +87,8 @@ __all__ = [
     "PolitesseError",
     "PolitesseWarning",
     "PublicResolver",
+    "Preference",
+    "Purpose",
     "QueueClosed",
     "QueueStatistics",
     "QueuedTurn",
@@ -101,6 +105,7 @@ __all__ = [
     "StoreError",
     "TooFar",
     "Turn",
+    "Usage",
     "Verdict",
     "WrongEventLoop",
     "__version__",

@@ -6,7 +6,8 @@ from typing import Final
 
 from politesse.origin import Origin
 from politesse.robots import Dialect, RobotsTxt
-from tests.conformance.tables import Access, Address, PathMatch
+from politesse.usage import Preference, Purpose
+from tests.conformance.tables import Access, Address, PathMatch, Preferences
 
 AGENT = "ExampleBot"
 
@@ -17,6 +18,21 @@ ALLOWING: Final = {
     Dialect.KOSTER_2019: "User-agent: *\nDisallow: *\nAllow: {}",
     Dialect.KOSTER_1996: "User-agent: *\nAllow: {}\nDisallow: /",
 }
+
+
+def check_usage(row: Preferences) -> None:
+    """Hold the library to one row about the use of content."""
+    rules = RobotsTxt.parse(row.robots_txt, row.dialect).rules_for(row.agent)
+    usage = rules.usage(row.url)
+    assert rules.allowed(row.url) is (row.stated is not None)
+    if usage is None:
+        assert row.stated is None
+    else:
+        assert row.stated == {
+            purpose: preference
+            for purpose in Purpose
+            if (preference := usage.preference(purpose)) is not Preference.UNSTATED
+        }
 
 
 def check(row: Access | PathMatch | Address) -> None:

@@ -6,6 +6,9 @@
     the same in the form in which old texts print it: a row for each URL, a column for each agent.
 ``[[path]]``
     the path of a rule, and the targets that it matches and misses.
+``[[usage]]``
+    a file, and for each row an agent, a URL, whether it may be requested, and what is said about its use: the
+    purposes that are stated, nothing where it may not be requested.
 ``[[address]]``
     a URL, and where the robots.txt that speaks for it lives.
 
@@ -54,6 +57,17 @@ class PathMatch:
 
 
 @dataclass(frozen=True)
+class Preferences:
+    """What a file says to one agent about one URL and its use; None where it may not be requested."""
+
+    robots_txt: bytes
+    agent: str
+    url: str
+    stated: Mapping[str, str] | None
+    dialect: Dialect
+
+
+@dataclass(frozen=True)
 class Address:
     """Where the robots.txt of a URL lives."""
 
@@ -61,7 +75,7 @@ class Address:
     robots_url: str
 
 
-Row: TypeAlias = Access | PathMatch | Address
+Row: TypeAlias = Access | PathMatch | Preferences | Address
 
 
 def rows(name: str) -> list[Any]:
@@ -113,6 +127,14 @@ def _path(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row
             yield f"{entry['path']}-{answer}-{target}", PathMatch(entry["path"], target, matches, dialect)
 
 
+def _usage(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+    _know(entry, {"behaviour", "robots_txt", "rows"}, {"clause", "dialects"})
+    for agent, url, answer, *stated in entry["rows"]:
+        said = stated[0] if ANSWERS[answer] else None
+        label = f"{entry['behaviour']}-{agent}-{url}"
+        yield label, Preferences(entry["robots_txt"].encode(), agent, url, said, dialect)
+
+
 def _address(entry: Mapping[str, Any], _: Dialect) -> Iterator[tuple[str, Row]]:
     _know(entry, {"url", "robots_url"}, {"clause"})
     yield entry["url"], Address(entry["url"], entry["robots_url"])
@@ -124,4 +146,4 @@ def _know(entry: Mapping[str, Any], required: set[str], optional: set[str]) -> N
     assert not unknown, f"{entry} has the unknown {unknown}"
 
 
-_READERS: Final = {"example": _example, "matrix": _matrix, "path": _path, "address": _address}
+_READERS: Final = {"example": _example, "matrix": _matrix, "path": _path, "usage": _usage, "address": _address}

@@ -3,7 +3,8 @@
 ::
 
     octets ─ lexer ─> lines ─ document ─> groups ─ ruleset ─> Match
-                                  └ directives ─> crawl-delay, request-rate, visit-time
+                                  ├ directives ─> crawl-delay, request-rate, visit-time
+                                  └ usage ──────> preferences on the use of content
 
 ``explain`` tells how an answer came about, ``lint`` what is wrong with a file.
 
