@@ -133,3 +133,44 @@ async def test_file_steers_neither_the_terminal_nor_rich() -> None:
     assert r"/[bold]:smile:\x9b31m\u202e" in done.out
     assert "\u202e" not in done.out
     assert max(map(len, done.out.splitlines())) < 250
+
+
+PREFERENCES = (
+    "License: https://rsl.example/l.xml\nUser-agent: *\nDisallow: /private\n"
+    "Content-Signal: search=yes\nContent-Usage: train-ai=n\n"
+)
+
+
+async def test_usage_preferences_and_licenses_are_told_beside_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "robots.txt"
+    file.write_text(PREFERENCES)
+    done = await politesse("explain", "https://example.com/a", "--file", str(file))
+    assert (done.code, done.err) == (0, "")
+    assert "| 5  Content-Usage: train-ai=n\n" in done.out
+    assert done.out.endswith(
+        "  usage preferences:\n"
+        "    search: allowed\n"
+        "      by robots.txt line 4: Content-Signal: search=yes\n"
+        "    ai-train: disallowed\n"
+        "      by robots.txt line 5: Content-Usage: train-ai=n\n"
+        "    license: https://rsl.example/l.xml (robots.txt line 1: License: https://rsl.example/l.xml)\n"
+    )
+    denied = await politesse("explain", "https://example.com/private", "--file", str(file))
+    assert denied.code == 1
+    assert "usage preferences" not in denied.out
+
+
+async def test_usage_preferences_of_a_site_are_told_in_json() -> None:
+    async with serving(Origin(PREFERENCES)) as origin:
+        done = await politesse("explain", f"{origin.base}/a", "--json")
+        denied = await politesse("explain", f"{origin.base}/private", "--json")
+    told = json.loads(done.out)
+    assert told["usage"] == {
+        "search": "allowed",
+        "ai-train": "disallowed",
+        "ai-input": "unstated",
+        "tdm": "unstated",
+    }
+    assert told["licenses"] == ["https://rsl.example/l.xml"]
+    refused = json.loads(denied.out)
+    assert (refused["usage"], refused["licenses"]) == (None, None)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from multidict import CIMultiDict
+
+from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
+from politesse.page.usage import _past, header_usage, meta_usage
+from politesse.robots import RobotsTxt
+from politesse.usage import Mechanism, Place, Preference, Purpose, combine
+from politesse.vocabulary import MAX_OCTETS
+
+if TYPE_CHECKING:
+    import re
+
+ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Preference.UNSTATED
+TRAIN, SEARCH, TDM = Purpose.AI_TRAIN, Purpose.SEARCH, Purpose.TDM
+PAGE = "https://example.com/dir/page"
+POLICY = "https://example.com/policies/1,2.json"
+
+
+def test_content_usage_header_is_the_same_dictionary() -> None:
+    usage = header_usage({"content-USAGE": "train-ai=n, search=y"}, PAGE)
+    assert (usage.preference(TRAIN), usage.preference(SEARCH)) == (DISALLOWED, ALLOWED)
+    (one, _) = usage.statements
+    assert (one.mechanism, one.place, one.number) == (Mechanism.CONTENT_USAGE, Place.HEADER, 0)
+    assert one.text == "Content-Usage: train-ai=n, search=y"
+
+
+@pytest.mark.parametrize("kind", [tuple, CIMultiDict])
+def test_repeated_lines_are_one_dictionary(kind: type) -> None:
+    usage = header_usage(kind([("Content-Usage", "train-ai=n, search=n"), ("content-usage", "train-ai=y")]), PAGE)
+    assert (usage.preference(TRAIN), usage.preference(SEARCH)) == (ALLOWED, DISALLOWED)  # the last of a key counts
+
+
+def test_unreadable_header_is_told_and_says_nothing() -> None:
+    usage = header_usage([("Content-Usage", "train-ai=n"), ("Content-Usage", "???")], PAGE)
+    assert usage.preference(TRAIN) is UNSTATED
+    assert [one.text for one in usage.statements] == ["Content-Usage: train-ai=n, ???"]
+
+
+def test_other_headers_say_nothing() -> None:
+    assert header_usage([("X-Robots-Tag", "noindex"), ("Content-Type", "text/html")], PAGE).statements == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["1"], DISALLOWED),
+        (["0"], ALLOWED),
+        (["2"], UNSTATED),
+        (["0", "1"], DISALLOWED),
+        (["0, 1"], DISALLOWED),
+        (["0", "x"], ALLOWED),
+    ],
+)
+def test_tdm_reservation_header(lines: list[str], expected: Preference) -> None:
+    usage = header_usage([("TDM-Reservation", line) for line in lines], PAGE)
+    assert usage.preference(TDM) is expected
+
+
+def test_tdm_policy_belongs_to_the_reservation() -> None:
+    (one,) = header_usage([("tdm-policy", POLICY), ("tdm-reservation", "1")], PAGE).statements
+    assert (one.preference, one.policy, one.text) == (DISALLOWED, POLICY, "tdm-reservation: 1")
+
+
+def test_policy_without_a_reservation_and_a_second_one_are_told() -> None:
+    (alone,) = header_usage([("tdm-policy", POLICY)], PAGE).statements
+    assert (alone.purpose, alone.preference, alone.policy) == (TDM, UNSTATED, POLICY)
+    usage = header_usage([("tdm-policy", POLICY), ("tdm-policy", "https://b"), ("tdm-reservation", "0")], PAGE)
+    assert [one.policy for one in usage.statements] == [POLICY, "https://b"]
+    assert usage.preference(TDM) is ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("value", "urls"),
+    [
+        ('<https://rsl.example/l.xml>; rel="license"', ["https://rsl.example/l.xml"]),
+        ("<l.xml>;rel=license", ["https://example.com/dir/l.xml"]),
+        ("</l.xml> ; title=x ; REL=License", ["https://example.com/l.xml"]),
+        ('</a>; rel="next license  x"', ["https://example.com/a"]),
+        ("</a>; rel=next, </b>; rel=license, </c>; rel=license", ["https://example.com/b", "https://example.com/c"]),
+        ('</a>; title="a, <x>; rel=license \\" ;"; rel=license', ["https://example.com/a"]),
+        ('</a>; title="</b>; rel=license"', []),
+        ("</a,b;c>; rel=license", ["https://example.com/a,b;c"]),
+        ("</a>; rel=next; rel=license", []),  # RFC 8288 3.3: the first rel counts
+        ("</a>; rel", []),
+        ("</a>", []),
+        ("</a> rel=license", []),
+        ("</a>; rel=licensed", []),
+        ("</a; rel=license", []),
+        ('</a>; rel="license', ["https://example.com/a"]),
+        ('</a>; x="\\', []),
+        ("garbage, </a>; ; =x; rel = license;", ["https://example.com/a"]),
+        ("<http://[::1>; rel=license, </b>; rel=license", ["https://example.com/b"]),
+        ("<mailto:a@b>; rel=license", []),
+        ("", []),
+    ],
+)
+def test_links_to_licenses(value: str, urls: list[str]) -> None:
+    licenses = header_usage({"Link": value}, PAGE).licenses
+    assert [one.url for one in licenses] == urls
+    assert {one.place for one in licenses} <= {Place.HEADER}
+
+
+def test_license_tells_its_link_only() -> None:
+    (one,) = header_usage([("Link", "</a>; rel=next"), ("link", "</n>; rel=next, </l>; rel=license ,")], PAGE).licenses
+    assert one.text == "Link: </l>; rel=license"
+
+
+def test_of_each_header_64_kib_are_read() -> None:
+    filling = "x" * (MAX_OCTETS - 30)
+    for header, value in (("Link", "</l>; rel=license"), ("tdm-reservation", "1")):
+        near = header_usage([(header, filling), (header, value)], PAGE)
+        assert near.licenses or near.preference(TDM) is DISALLOWED
+        far = header_usage([(header, filling * 2), (header, value)], PAGE)
+        assert not far.licenses
+        assert far.preference(TDM) is UNSTATED
+    usage = header_usage([("Content-Usage", "train-ai=n"), ("Content-Usage", f"a={filling}{filling}")], PAGE)
+    assert usage.preference(TRAIN) is UNSTATED  # half of a dictionary would be another one
+    assert len(usage.statements) == 1
+    assert len(usage.statements[0].text) < MAX_OCTETS + 100
+
+
+HOSTILE = ("<", "<>", "<>;", '<>;a="', "<>;a=b", "<a>;rel=license,", '"\\', "<>;=", ";", "<>; \t", '<>;="\\"')
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_links_are_read_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    def past(run: re.Pattern[str], value: str, place: int) -> int:
+        nonlocal read
+        end = _past(run, value, place)
+        read += 1 + end - place
+        return end
+
+    monkeypatch.setattr("politesse.page.usage._past", past)
+    header_usage({"Link": unit * (MAX_OCTETS // len(unit))}, PAGE)
+    assert read <= 4 * MAX_OCTETS
+
+
+@pytest.mark.parametrize("value", ["\x00", "\ud800", "\udcff<\x7f>; rel=license", "\uffff", "<\n>;rel=license"])
+def test_odd_characters_never_raise(value: str) -> None:
+    headers = [(name, value) for name in ("Link", "Content-Usage", "tdm-reservation", "tdm-policy")]
+    header_usage(headers, PAGE).explain()
+    meta_usage([("robots", value), ("tdm-reservation", value), ("tdm-policy", value), (value, value)], "x").explain()
+
+
+def test_noai_forbids_training() -> None:
+    (one,) = meta_usage([("ROBOTS", "noindex,NOAI")], "ExampleBot").statements
+    assert (one.purpose, one.preference) == (TRAIN, DISALLOWED)
+    assert (one.mechanism, one.place, one.agent, one.text) == (
+        Mechanism.NOAI,
+        Place.META,
+        "",
+        "robots: noindex,NOAI",
+    )
+
+
+def test_noimageai_is_told_and_decides_nothing_for_the_page() -> None:
+    usage = meta_usage([("robots", "noimageai")], "ExampleBot")
+    assert usage.preference(TRAIN) is UNSTATED
+    assert [(one.preference, one.media) for one in usage.statements] == [(DISALLOWED, "images")]
+    assert "images only" in usage.explain()
+    both = meta_usage([("robots", "noai, noimageai")], "ExampleBot")
+    assert both.preference(TRAIN) is DISALLOWED
+    assert len(both.statements) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "agent", "counts"),
+    [
+        ("robots", "ExampleBot", True),
+        ("examplebot", "ExampleBot", True),
+        (" ExampleBot ", "ExampleBot/1.0 (+https://example.com)", True),
+        ("examplebot", ["ExampleBot-Image", "ExampleBot"], True),
+        ("otherbot", "ExampleBot", False),
+        ("example", "ExampleBot", False),
+        ("", "", False),
+        ("description", "ExampleBot", False),
+    ],
+)
+def test_noai_counts_for_robots_and_the_crawlers_own_name(name: str, agent: str | list[str], counts: bool) -> None:  # noqa: FBT001
+    usage = meta_usage([(name, "noai")], agent)
+    assert (usage.preference(TRAIN) is DISALLOWED) is counts
+
+
+def test_word_that_only_starts_so_is_no_noai() -> None:
+    assert meta_usage([("robots", "noaid, no-ai, noai=no")], "x").statements == ()
+
+
+def test_tdm_reservation_meta_with_its_policy() -> None:
+    (one,) = meta_usage([("TDM-reservation", " 1 "), ("tdm-policy", POLICY)], "x").statements
+    assert (one.preference, one.place, one.policy) == (DISALLOWED, Place.META, POLICY)
+    assert meta_usage([("tdm-reservation", "0"), ("tdm-reservation", "1")], "x").preference(TDM) is DISALLOWED
+
+
+def test_everything_together() -> None:
+    robots = (
+        RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=y\nLicense: https://h/l\n").rules_for("x").usage(PAGE)
+    )
+    assert robots is not None
+    doc = parse_tdmrep(b'[{"location": "/dir/", "tdm-reservation": 1}]')
+    headers = header_usage({"tdm-reservation": "0", "Link": "</l>; rel=license"}, PAGE)
+    metas = meta_usage([("robots", "noai")], "x")
+    usage = combine([robots, tdmrep_usage(doc, PAGE), headers, metas])
+    assert usage.preference(TDM) is ALLOWED  # the header is nearer than the file
+    assert usage.preference(TRAIN) is DISALLOWED  # META against robots.txt: another mechanism
+    assert [one.url for one in usage.licenses] == ["https://h/l", "https://example.com/l"]
+    assert len(usage.statements) == 4
