@@ -96,9 +96,8 @@ def _location(number: int, entry: object) -> Location | None:
     if not isinstance(entry, dict) or not isinstance(path, str) or not path or not _has_octets(path):
         return None
     value = entry.get("tdm-reservation")
-    # Neither true nor 1.0 nor "1" is the number 1.
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    reservation = parse_tdm_reservation(str(value)) if is_number else Preference.UNSTATED
+    # Neither 1.0 nor "1" is the number 1, and true is written otherwise.
+    reservation = parse_tdm_reservation(str(value)) if isinstance(value, int) else Preference.UNSTATED
     policy = entry.get("tdm-policy")
     policy = policy if isinstance(policy, str) else ""
     shown: dict[str, str | float] = {"location": path[:_MAX_SHOWN]}

@@ -106,10 +106,21 @@ def test_code_is_told_at_its_place(code: str) -> None:
         "User-agent: *\nDisallow:\n",
         "User-agent: *\nDisallow: /a\nDisallow: /b/c.html\n\nSitemap: https://example.com/s.xml\n",
         "User-agent: FooBot\r\nUser-agent: bar_bot\r\nCrawl-delay: 5\r\nDisallow: /\r\n",
+        "License: https://h/l\nUser-agent: *\nDisallow: /a\nContent-Signal: search=no\nContent-Usage: /b search=n\n",
     ],
 )
 def test_plain_file_is_clean(body: str) -> None:
     assert lint(body) == []
+
+
+def test_license_that_is_no_absolute_url_is_told() -> None:
+    (told,) = lint(f"{FILLING}License: /l.xml\n")
+    assert (told.code, told.line, told.column) == ("invalid-value", 3, 10)
+
+
+def test_content_usage_is_told_to_be_of_another_dialect() -> None:
+    told = found(f"{FILLING}Content-Usage: train-ai=n\n", "other-dialect", Dialect.PERL)
+    assert [one.line for one in told] == [3]
 
 
 @pytest.mark.parametrize(
