@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urljoin
 
 from politesse.errors import InvalidURL
 from politesse.origin import escaped, split
 from politesse.ports import FaultKind, FetchFault
+from politesse.robots.pattern import without_dot_segments
 
 if TYPE_CHECKING:
     from politesse.origin import Origin
@@ -20,6 +20,8 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_DETAIL: Final = 300  # what an exception quotes of a hostile answer may be megabytes
 # A scheme or "//" without the authority that has to follow: joined, it would name the page that we come from.
 _WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
+# RFC 3986 appendix B: scheme, authority, path, and all behind it. Matches everything, and is linear.
+_REFERENCE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 
 
 class Hops:
@@ -55,11 +57,13 @@ class Hops:
         if not location or _WITHOUT_AUTHORITY.match(location) is not None:
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
         try:
-            origin, target = split(urljoin(self.url, location))
+            origin, target = split(_join(self.url, location.strip(" \t")))
+            path, question, query = target.partition("?")
+            target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, of an absolute URL too
             url = f"{origin}{escaped(target)}"
-        except ValueError as error:  # InvalidURL is one, and so is what urljoin raises
-            problem = error.problem if isinstance(error, InvalidURL) else str(error)
-            return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
+        except InvalidURL as error:
+            detail = f"a redirect to {location!r:.100}, which {error.problem}"
+            return self.fault(FaultKind.REDIRECT_TARGET, detail, status)
         if len(self.seen) > self.request.max_redirects:
             detail = f"more than {self.request.max_redirects} redirects"
             return self.fault(FaultKind.REDIRECT_LIMIT, detail, status, location=url)
@@ -69,4 +73,24 @@ class Hops:
 
     def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
         """Return that the request under way came to nothing."""
-        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)
+        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status)
+
+
+def _join(base: str, location: str) -> str:
+    """Return what a reference stands for at an URL, its dot segments unresolved (RFC 3986 5.2.2).
+
+    That tells an empty query from none. The standard library's urljoin drops it, and a last semicolon as well: a
+    redirect to the very same URL but for these would seem a loop, and open the site.
+    """
+    scheme, authority, path, rest = _REFERENCE.match(location).groups()  # type: ignore[union-attr] # it always matches
+    if scheme:
+        return location
+    if authority:
+        return f"{base.partition('//')[0]}{location}"
+    origin, target = split(base)
+    base_path, question, query = target.partition("?")
+    if not path:
+        return f"{origin}{base_path}{rest if rest.startswith('?') else question + query}"
+    if not path.startswith("/"):
+        path = base_path[: base_path.rfind("/") + 1] + path  # RFC 3986 5.2.3
+    return f"{origin}{path}{rest}"
