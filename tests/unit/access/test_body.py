@@ -317,3 +317,34 @@ def test_gzip_members_that_decode_to_nothing_are_bounded() -> None:
 def test_endless_padding_behind_a_gzip_body_is_bounded() -> None:
     with pytest.raises(BodyError, match="encoded octets"):
         _read("gzip", gzip.compress(FILE) + bytes(100 << 16))
+
+
+@pytest.mark.parametrize("step", [1, 3, 255, 256, 1 << 16])
+def test_the_bound_on_encoded_octets_is_met_behind_the_limit_in_whatever_pieces_they_come(step: int) -> None:
+    octets = zlib.compress(b"a\n" * 400, 0)  # stored, so that more than twice the limit comes, but behind it
+    assert len(octets) > 2 * 200
+    assert _read("deflate", octets, limit=200, step=step) == (b"a\n" * 100, True)
+
+
+@pytest.mark.parametrize("step", [1, 3, 255, 256, 1 << 16])
+def test_a_fault_close_behind_the_limit_is_a_fault_in_whatever_pieces_it_comes(step: int) -> None:
+    stored = b"\x00\x15\x00\xea\xff" + b"a" * 21  # RFC 1951 3.2.4
+    reserved = b"\x07"  # 3.2.3: a block of a type that is none
+    with pytest.raises(BodyError) as caught:
+        _read("deflate", stored + reserved, limit=20, step=step)
+    assert caught.value.kind is FaultKind.ENCODING
+
+
+@pytest.mark.parametrize(("encoding", "encode"), CODECS[2:], ids=CODEC_IDS[2:])
+def test_what_follows_the_end_is_not_kept(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    body = BoundedBody(encoding, LIMIT)
+    body.feed(encode(FILE))
+    tracemalloc.start()
+    try:
+        for _ in range(1_000):
+            assert body.feed(bytes(900))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000  # the decoder itself, and nothing of what it was given
+    assert body.finish() == (FILE, False)
