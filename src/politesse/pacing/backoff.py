@@ -175,4 +175,5 @@ class Bearing:
 
 
 def _doubled(least_s: float, times: int) -> float:
-    return least_s * 2.0 ** min(times - 1, 32)
+    # No times at all: of refusals in a row, where one that was under way comes behind an answer that was none.
+    return least_s * 2.0 ** min(max(times - 1, 0), 32)

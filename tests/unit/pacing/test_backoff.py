@@ -138,6 +138,14 @@ def test_requests_that_were_under_way_together_are_refused_once() -> None:
     assert bearing.closed_until_wall == pytest.approx(NOW + 62 + 120)
 
 
+def test_a_refusal_that_was_under_way_closes_for_a_second_whatever_answers_came_meanwhile() -> None:
+    bearing = Bearing()
+    observe(bearing, 503, now=NOW, retry_after="0")
+    observe(bearing, 200, now=NOW + 1.5)  # too early for the first refusal to be forgiven
+    observe(bearing, 503, now=NOW + 3.0, elapsed_s=4.0, retry_after="0")
+    assert bearing.closed_until_wall == NOW + 4.0
+
+
 def test_failures_are_forgiven_after_as_much_quiet() -> None:
     bearing = Bearing()
     observe(bearing, 429)  # closed until 60
