@@ -1,0 +1,75 @@
+"""The runner: fuzzes targets one behind the other, or tries one input again.
+
+``python -m tests.fuzz [TARGET...] [--seconds N] [--output DIR]`` needs atheris; ``python -m tests.fuzz TARGET FILE...``
+does not. The exit code is 1 where an invariant was broken, and 0 where none was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fuzz.campaign import fuzz
+from tests.fuzz.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.fuzz.target import Target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz",
+        description="Fuzzes politesse, guided by coverage; or, given a target and files, tries those inputs again.",
+    )
+    parser.add_argument("names", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
+    parser.add_argument("--seconds", type=int, default=600, metavar="N", help="for each target; default: 600")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for new inputs and findings; default: a new one")
+    given = parser.parse_args(arguments)
+    targets = [TARGETS[name] for name in given.names if name in TARGETS] or list(TARGETS.values())
+    files = [Path(name) for name in given.names if name not in TARGETS]
+    if unknown := [str(file) for file in files if not file.is_file()]:
+        parser.error(f"neither a target nor a file: {', '.join(unknown)}; the targets are {', '.join(TARGETS)}")
+    if files and len(given.names) - len(files) != 1:
+        parser.error("to try an input again, name one target")
+    if given.seconds < 1:
+        parser.error(f"--seconds is {given.seconds}; give 1 or more")
+    if not files and importlib.util.find_spec("atheris") is None:
+        parser.error("fuzzing needs atheris, which has wheels for Linux on x86_64: pip install 'politesse[test]'")
+    if files:
+        return _try_again(targets[0], files)
+    return _fuzz(targets, given.seconds, given.output or Path(tempfile.mkdtemp(prefix="politesse-fuzz-")))
+
+
+def _try_again(target: Target, files: Sequence[Path]) -> int:
+    for file in files:
+        target.check(file.read_bytes())  # what it raises is the answer
+        print(f"{file}: holds")
+    return 0
+
+
+def _fuzz(targets: Sequence[Target], seconds: int, output: Path) -> int:
+    broken = False
+    for target in targets:
+        print(f"{target.name}: {seconds} s, into {output / target.name}", flush=True)
+        outcome = fuzz(target, seconds, output / target.name)
+        print(
+            f"{target.name}: {outcome.runs:,} runs, {outcome.coverage} edges, {outcome.features} features,"
+            f" {outcome.new} new inputs, {len(outcome.findings)} findings",
+            flush=True,
+        )
+        for finding in outcome.findings:
+            print(f"  {finding}\n  reproduce: python -m tests.fuzz {target.name} {finding}", flush=True)
+        if outcome.failed and not outcome.findings:
+            print(f"  libFuzzer failed, and left no input: see {outcome.log}", flush=True)
+        broken = broken or outcome.failed or bool(outcome.findings)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

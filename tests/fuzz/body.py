@@ -1,0 +1,134 @@
+"""The decoding of bodies.
+
+Invariant: however the octets of a body are cut into pieces, in every encoding, the same comes of it: the file, at most
+the limit of it, in whole lines where there is more; or the same kind of fault. No more than that is ever held.
+
+Input: an octet each for the encoding, for the limit, for how the rest is made into a body, for the place where one
+octet of that is changed, and for how it is cut into pieces; then the file, or the body itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from politesse.access.body import BodyError, BoundedBody
+from politesse.ports import FaultKind
+from tests.fuzz.target import Target, choose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ENCODINGS: Final = ("gzip", "deflate", "", "identity", "x-gzip", " GZip ", "br", "gzip, gzip")
+LIMITS: Final = (64, 1, 2, 7, 20, 300, 1000, 0, 100_000)
+_NO_LIMIT: Final = 1 << 24
+
+Result = tuple[bytes, bool] | FaultKind
+
+
+def _raw_deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def _members(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return _gzip(data[:middle]) + _gzip(b"") + _gzip(data[middle:])
+
+
+MAKERS: Final[tuple[Callable[[bytes], bytes], ...]] = (
+    _gzip,
+    zlib.compress,
+    _raw_deflate,
+    lambda data: data,
+    lambda data: zlib.compress(data, 0),
+    _members,
+    lambda data: _gzip(data) + bytes(30),
+    lambda data: _gzip(data)[:-1],
+    lambda data: _gzip(data * 50),
+    lambda data: b"".join(map(_gzip, data.splitlines(keepends=True)[:50])),
+)
+
+
+def check(octets: bytes) -> None:
+    """Hold the decoder to the invariant."""
+    encoding, limit = choose(octets[:1], ENCODINGS), choose(octets[1:2], LIMITS)
+    body = choose(octets[2:3], MAKERS)(octets[5:])
+    if (place := octets[3:4]) > b"0" and body:  # else it is left alone
+        where = place[0] % len(body)
+        body = body[:where] + bytes([body[where] ^ 0x41]) + body[where + 1 :]
+    came = [_read(encoding, limit, body, pieces) for pieces in _cuts(body, octets[4:5])]
+    assert all(one == came[0] for one in came), f"it depends on the pieces: {[repr(one)[:80] for one in came]}"
+    _check_kept(came[0], _read(encoding, _NO_LIMIT, body, [body]), limit)
+
+
+def _read(encoding: str, limit: int, octets: bytes, pieces: Iterable[bytes]) -> Result:
+    try:
+        body = BoundedBody(encoding, limit)
+        for piece in pieces:
+            wanted = body.feed(piece)
+            assert len(body._body) <= limit + 1, "it holds more than it may keep"
+            assert wanted is (len(body._body) <= limit)
+            if not wanted:
+                break
+        return body.finish()
+    except BodyError as error:
+        return error.kind
+
+
+def _cuts(body: bytes, seed: bytes) -> Iterable[list[bytes]]:
+    """In one piece, octet by octet, and in pieces of any length, none of them among these."""
+    yield [body]
+    yield [body[place : place + 1] for place in range(len(body))]
+    lengths = random.Random(seed)
+    pieces, place = [b""], 0
+    while place < len(body):
+        length = lengths.randrange(40)
+        pieces.append(body[place : place + length])
+        place += length
+    yield pieces
+
+
+def _check_kept(kept: Result, whole: Result, limit: int) -> None:
+    if not isinstance(kept, tuple):
+        return
+    file, truncated = kept
+    assert len(file) <= limit
+    if not isinstance(whole, tuple):
+        assert truncated, f"whole, though all of it is broken: {whole}"
+        return
+    assert not whole[1]
+    assert truncated is (len(whole[0]) > limit)
+    assert whole[0].startswith(file)
+    if not truncated:
+        assert file == whole[0]
+        return
+    rest = whole[0][len(file) :]
+    assert not file or file.endswith((b"\n", b"\r")) or rest.startswith((b"\n", b"\r")), "half a line"
+    beyond = whole[0][len(file) : limit]
+    assert not beyond.strip(b"\r\n") or not any(octet in b"\r\n" for octet in beyond), "a whole line is missing"
+
+
+TARGET: Final = Target(
+    name="body",
+    check=check,
+    words=(
+        *(b"User-agent: *\n", b"Disallow: /a\r\n", b"\n", b"\r", b"\r\n", b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+        *(
+            b"\x1f\x8b",
+            b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03",
+            b"\x78\x9c",
+            b"\x78\x01",
+            b"\x03\x00",
+            b"\x4b\x04\x00",
+        ),
+        *(b"\x01\x00\x00\xff\xff", b"\x00\x00\x00\xff\xff", b"\x00\x00\x00\x00\x00\x00\x00\x00", b"00000", b"20300"),
+    ),
+    max_octets=1024,
+)

@@ -1,0 +1,116 @@
+"""Lexer and document.
+
+Invariant: no octets make the parser raise, in any dialect, and what it makes of a line comes from that line and the
+lines before it alone. So the lines are those of a literal reading, with their numbers; the same octets given as text
+say the same; and a file that is cut at the end of a line says of its lines what the whole file does.
+
+Input: one octet for the dialect, and the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse.robots import Dialect, Quirk, RobotsTxt
+from tests.fuzz import rows
+from tests.fuzz.target import Target, choose, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.robots import Group, Line
+
+_YEAR_S: Final = 365 * 86_400
+
+
+def check(octets: bytes) -> None:
+    """Hold the parser to the invariant."""
+    dialect, body = choose(octets[:1], tuple(Dialect)), octets[1:]
+    robots = RobotsTxt.parse(body, dialect)
+    _check_lines(robots, body)
+    _check_said(robots)
+    said = _said(robots)
+    assert _said(RobotsTxt.parse(text(body), dialect)) == said, "octets and text differ"
+    if not rows.transcoded(body):
+        for end in _line_ends(body):
+            _check_prefix(RobotsTxt.parse(body[:end], dialect), robots)
+
+
+def _check_lines(robots: RobotsTxt, body: bytes) -> None:
+    found = [(line.number, *map(_octets, (line.name, line.value))) for line in robots.lines]
+    expected = rows.rows(body, robots.dialect)
+    assert found == [(row.number, row.name, row.value) for row in expected], "these are other lines"
+    for line, row in zip(robots.lines, expected, strict=True):
+        assert (Quirk.CONTROL_CHARACTER in line.quirks) is row.control, line
+        assert (Quirk.NO_SEPARATOR in line.quirks) is (not row.field and line.name != ""), line
+
+
+def _check_said(robots: RobotsTxt) -> None:
+    """Each line belongs to at most one group, and what is said to anybody can be meant."""
+    lines = set(map(id, robots.lines))
+    mine = [line for group in robots.groups for line in (*group.heads, *group.rules, *_directives(group))]
+    assert len(mine) == len(set(map(id, mine))), "a line in two groups"
+    assert lines.issuperset(map(id, mine)), "a line from nowhere"
+    for agent in ("*", "ExampleBot", *(name for group in robots.groups for name in group.agents)):
+        rules = robots.rules_for(agent)
+        assert rules.match("/robots.txt").allowed
+        assert 0.0 <= (rules.crawl_delay or 0.0) <= _YEAR_S
+        assert all(0.0 < rate.interval_s <= _YEAR_S for rate in rules.request_rates)
+
+
+def _check_prefix(cut: RobotsTxt, whole: RobotsTxt) -> None:
+    assert _lines(cut.lines) == _lines(whole.lines[: len(cut.lines)]), "later lines changed earlier ones"
+    assert cut.sitemaps == whole.sitemaps[: len(cut.sitemaps)]
+    for group, later in zip(cut.groups, whole.groups, strict=False):
+        assert list(group.agents.items()) == list(later.agents.items())[: len(group.agents)]
+        assert _lines(group.rules) == _lines(later.rules[: len(group.rules)])
+        assert _lines(_directives(group)) == _lines(_directives(later)[: len(group.directives)])
+    assert len(cut.groups) <= len(whole.groups)
+    assert list(map(_group, cut.groups[:-1])) == list(map(_group, whole.groups[: max(len(cut.groups) - 1, 0)]))
+
+
+def _line_ends(body: bytes) -> set[int]:
+    """Places behind line ends: the first, one in the middle, the last."""
+    ends = [place + 1 for place, octet in enumerate(body) if octet in b"\r\n"]
+    return {ends[0], ends[len(ends) // 2], ends[-1]} if ends else set()
+
+
+def _said(robots: RobotsTxt) -> tuple[object, ...]:
+    return robots.quirks, _lines(robots.lines), robots.sitemaps, list(map(_group, robots.groups))
+
+
+def _group(group: Group) -> tuple[object, ...]:
+    values = [(before, value) for before, _, value in group.directives]
+    parts = map(_lines, (group.heads, group.rules, _directives(group)))
+    return list(group.agents.items()), *parts, values, group.version
+
+
+def _directives(group: Group) -> list[Line]:
+    return [line for _, line, _ in group.directives]
+
+
+def _lines(lines: Sequence[Line]) -> list[tuple[object, ...]]:
+    return [(line.number, line.name, line.field, line.value, line.quirks) for line in lines]
+
+
+def _octets(part: str) -> bytes:
+    return part.encode("utf-8", "surrogateescape")
+
+
+TARGET: Final = Target(
+    name="document",
+    check=check,
+    words=(
+        *(b"User-agent: *\n", b"user-agent:", b"Disallow: /", b"Allow: /", b"disallow /", b"dissalow:", b"useragent"),
+        *(
+            b"Crawl-delay: 1.5\n",
+            b"Request-rate: 1/5m 0600-0845\n",
+            b"Visit-time: 2300-0100\n",
+            b"Robot-version: 2.0\n",
+        ),
+        *(b"Comment: ", b"Sitemap: ", b"index.html", b"http://example.com/", b"#", b":", b" ", b"\t", b"*", b"$"),
+        *(b"\n", b"\r", b"\r\n", b"\n\n", b"\x0b", b"\x00", b"\x7f", b"\x85", b"\xe2\x80\xa8", b"\xe9"),
+        *(b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\x00\x00", b"<!doctype html", b"<?xml "),
+    ),
+    max_octets=2048,
+)

@@ -1,0 +1,276 @@
+"""Answers and their headers.
+
+Invariant: whatever servers answer, nothing raises, every time that results is finite and within its documented bounds,
+and the gate is opened by nothing but a 2xx or a 4xx as the policy reads them, a 304 that confirms one, or the grace
+that the policy grants by name.
+
+Input: one octet for the dialect and one for the options; then, each behind a blank line, what a server answers: a line
+with the seconds until then, a status or the kind of a fault, and "c" for a conditional request or the seconds until a
+second look; and lines of headers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from politesse.access.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
+from politesse.access.options import CacheOptions
+from politesse.access.outcome import advance, standing
+from politesse.pacing.backoff import CLOSING, Bearing
+from politesse.pacing.pace import Pace, PacingOptions
+from politesse.pacing.ratelimit import quota_fields, remaining_quota
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.robots import Dialect
+from politesse.verdict import AccessResult, Bound
+from tests.fuzz.target import Target, choose, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse.access.outcome import AccessPolicy, Copy, Record
+    from politesse.ports import FetchResult
+
+_DAY_S: Final = 86_400.0
+_CALENDAR_S: Final = 1e12  # more than from the year 1 to 9999
+_START_WALL: Final = 1_700_000_000.0
+_URL: Final = "https://example.com/robots.txt"
+_FAULTS: Final = {kind.value: kind for kind in FaultKind}
+_OPTIONS: Final = (
+    CacheOptions(),
+    CacheOptions(on_forbidden="disallow", on_too_many_requests="allow"),
+    CacheOptions(on_forbidden="allow", on_too_many_requests="defer", after_grace="disallow"),
+    CacheOptions(min_lifetime_s=0.0, stale_if_unreachable_s=30 * _DAY_S, after_grace="allow"),
+    CacheOptions(min_lifetime_s=_DAY_S, retry_min_s=0.001, retry_max_s=0.001, refresh_after=0.0),
+)
+_PACING: Final = (
+    PacingOptions(),
+    PacingOptions(backoff_min_s=0.001, backoff_max_s=0.001),
+    PacingOptions(rule_of_thumb_factor=2.0, adaptive_factor=0.0),
+    PacingOptions(adaptive_factor=1000.0, min_delay_s=0.0, backoff_max_s=60.0),
+)
+
+
+@dataclass
+class Site:
+    """All that is known of a site, and what a literal reading of the answers so far makes of it."""
+
+    policy: AccessPolicy
+    pacing: PacingOptions
+    now_wall: float = _START_WALL
+    record: Record | None = None
+    bearing: Bearing = field(default_factory=Bearing)
+    file: bytes | None = None  # of the last 2xx, if nothing was said against it since
+    absent: bool = False  # whether the last answer that settled something said that there is no file
+    failing_since: float | None = None
+
+
+def check(octets: bytes) -> None:
+    """Hold the reading of answers to the invariant."""
+    policy = choose(octets[1:2], _OPTIONS).policy(choose(octets[:1], tuple(Dialect)))
+    site = Site(policy, choose(octets[1:2], _PACING))
+    for number, block in enumerate(text(octets[2:]).split("\n\n")[:20]):
+        first, *lines = block.lstrip("\n").split("\n")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if colon:
+                headers.setdefault(name.strip().lower(), value.strip(" \t"))
+        wait_s, what, *flags = [*first.split(" "), "", ""][:3]
+        site.now_wall += _number(wait_s, 8)
+        jitter = number % 11 / 10
+        _check_headers(headers, site.now_wall)
+        _answer(site, _result(what, headers, conditional=flags == ["c"], number=number), jitter)
+        _observe(site, headers, None if what in _FAULTS else _number(what, 3), elapsed_s=len(block) / 7, jitter=jitter)
+        site.now_wall += _number(flags[0], 6)  # a look at it later
+        _check_standing(site)
+
+
+def _result(what: str, headers: Mapping[str, str], *, conditional: bool, number: int) -> FetchResult:
+    if what in _FAULTS:
+        retry_after = headers.get("retry-after", "")
+        return FetchFault(_FAULTS[what], "a fault", _URL, None, float(_number(retry_after, 9)) if retry_after else None)
+    return FetchResponse(_number(what, 3), _URL, headers, b"file %d" % number, conditional=conditional)
+
+
+def _check_headers(headers: Mapping[str, str], now_wall: float) -> None:
+    lifetime_s = freshness_lifetime_s(headers, now_wall)
+    assert lifetime_s is None or abs(lifetime_s) <= _CALENDAR_S
+    wait_s = retry_after_s(headers, now_wall)
+    assert wait_s is None or 0.0 <= wait_s <= _CALENDAR_S
+    for name, value in headers.items():
+        date = http_date(value)
+        assert date is None or abs(date) <= _CALENDAR_S, (name, value)
+        assert all(re.fullmatch("[a-z0-9_-]+", directive) for directive in cache_control(value))
+    quota = remaining_quota(headers, now_wall)
+    if quota is not None:
+        remaining, reset_s = quota
+        assert remaining >= 0.0
+        assert 0.0 <= reset_s < math.inf
+        assert quota_fields(headers) or "x-ratelimit-remaining" in headers
+
+
+def _answer(site: Site, result: FetchResult, jitter: float) -> None:
+    """Let the record advance, and the literal reading with it."""
+    before, now_wall, policy = site.record, site.now_wall, site.policy
+    site.record = record = advance(before, result, now_wall, policy, jitter)
+    copy = before.copy if before is not None else None
+    meaning = _meaning(result, site)
+    if meaning is AccessResult.UNREACHABLE or meaning is AccessResult.TOO_MANY_REQUESTS:
+        assert record.copy is copy, "a fault changed what the site said"
+        assert record.trouble is not None
+        assert record.trouble.result is meaning
+        site.failing_since = now_wall if site.failing_since is None else site.failing_since
+    else:
+        if meaning is AccessResult.SUCCESSFUL and not (isinstance(result, FetchResponse) and result.status == 304):
+            assert isinstance(result, FetchResponse)
+            site.file = result.body
+        elif meaning is not AccessResult.SUCCESSFUL and record.copy is not copy:
+            site.file = None
+        site.absent = meaning is AccessResult.UNAVAILABLE
+        site.failing_since = None
+    if record.copy is not None and record.copy is not copy:
+        _check_copy(record.copy, now_wall, policy)
+    if record.trouble is not None:
+        assert now_wall + 1.0 <= record.trouble.retry_wall <= now_wall + _DAY_S
+        assert record.trouble.since_wall <= record.trouble.last_wall == now_wall
+        assert record.trouble.failures >= 1
+    _check_standing(site)
+
+
+def _meaning(result: FetchResult, site: Site) -> AccessResult:
+    """Return what an answer is by the table of access results (RFC 9309 2.3.1)."""
+    policy = site.policy
+    if isinstance(result, FetchFault):
+        meanings = {
+            FaultKind.REDIRECT_LIMIT: policy.too_many_redirects,
+            FaultKind.HOST_CLOSED: AccessResult.TOO_MANY_REQUESTS,
+        }
+        return meanings.get(result.kind, AccessResult.UNREACHABLE)
+    status = result.status
+    confirms = status == 304 and result.conditional and site.file is not None and _has_validators(site.record)
+    if confirms or (200 <= status <= 299 and status != 206):
+        return AccessResult.SUCCESSFUL
+    if status == 429:
+        return policy.too_many_requests
+    if status in {401, 403} and policy.forbidden_disallows:
+        return AccessResult.FORBIDDEN
+    return AccessResult.UNAVAILABLE if 400 <= status <= 499 else AccessResult.UNREACHABLE
+
+
+def _has_validators(record: Record | None) -> bool:
+    copy = record.copy if record is not None else None
+    return copy is not None and bool(copy.etag or copy.last_modified)
+
+
+def _check_copy(copy: Copy, now_wall: float, policy: AccessPolicy) -> None:
+    successful = copy.result is AccessResult.SUCCESSFUL
+    most_s = policy.lifetimes.max_s if successful else policy.lifetimes.max_unavailable_s
+    assert copy.confirmed_wall == now_wall
+    assert 0.0 < copy.lifetime_s <= most_s
+    assert copy.lifetime_s >= min(policy.min_lifetime_s, most_s)
+    for validator in (copy.etag, copy.last_modified):
+        assert validator == "" or (validator.isascii() and validator.isprintable())
+
+
+def _check_standing(site: Site) -> None:
+    held = standing(site.record, _URL, site.now_wall, site.policy)
+    if held is None:
+        return  # robots.txt is asked for before anything else
+    now_wall, source, grace = site.now_wall, held.source, site.policy.grace
+    longest_s = max(site.policy.lifetimes.max_s, grace.closed_s + grace.stale_s, site.policy.unavailable_copy_s, _DAY_S)
+    assert held.at_wall == now_wall < held.until_wall <= now_wall + longest_s
+    assert source.fetched_wall <= now_wall
+    assert source.not_before is None or source.not_before > now_wall, "not before a time that is over"
+    if source.result is AccessResult.SUCCESSFUL:
+        assert site.record is not None
+        assert site.record.copy is not None
+        assert site.record.copy.body == site.file, "rules that no 2xx brought"
+    elif source.result is AccessResult.UNAVAILABLE and not site.absent:
+        assert site.failing_since is not None, "the gate is open, and nobody opened it"
+        granted_s = grace.closed_s if grace.opens_without_copy else grace.after_s
+        assert grace.opens_without_copy or grace.after_allows is not False, "a fault opened the gate"
+        assert now_wall >= site.failing_since + granted_s, "a fault opened the gate too early"
+
+
+def _observe(site: Site, headers: Mapping[str, str], status: int | None, *, elapsed_s: float, jitter: float) -> None:
+    bearing, now_wall, pacing = site.bearing, site.now_wall, site.pacing
+    before = bearing.closed_until_wall
+    overruled = bearing.observe(status, headers, elapsed_s, now_wall, pacing, jitter)
+    assert before <= bearing.closed_until_wall <= max(before, now_wall + pacing.backoff_max_s)
+    if status in CLOSING:
+        assert bearing.closed_until_wall >= now_wall + min(1.0, pacing.backoff_min_s, pacing.backoff_max_s)
+    assert bearing.closed_until_wall <= bearing.remembered_until_wall < math.inf
+    pace = bearing.slow(Pace(pacing.min_delay_s, Bound.FLOOR), now_wall, pacing, rate_stated=False)
+    assert pacing.min_delay_s <= pace.interval_s < math.inf
+    if pace.bound_by is Bound.RATE_LIMIT:
+        assert pace.interval_s <= pacing.backoff_max_s
+    for one in overruled:
+        assert one.field in headers
+        assert one.value.isprintable()
+        assert one.applied_s is None or 0.0 <= one.applied_s <= pacing.backoff_max_s
+
+
+def _number(digits: str, most: int) -> int:
+    return int(digits[:most]) if digits.isascii() and digits.isdigit() else 0
+
+
+TARGET: Final = Target(
+    name="headers",
+    check=check,
+    words=(
+        *(
+            b"\n\n0 200\n",
+            b"\n\n60 304 c\n",
+            b"\n\n3600 503\n",
+            b"\n\n43200 429\n",
+            b"\n\n86400 404\n",
+            b"\n\n2592000 403\n",
+        ),
+        *(b" ".join((b"\n\n86400", kind.encode(), b"\n")) for kind in _FAULTS),
+        *(
+            b"cache-control: ",
+            b"max-age=",
+            b"no-store",
+            b"no-cache",
+            b's-maxage="9"',
+            b"expires: ",
+            b"date: ",
+            b"age: ",
+        ),
+        *(
+            b"retry-after: ",
+            b'etag: "a"\n',
+            b"last-modified: ",
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"Fri, 31 Dec 9999 23:",
+        ),
+        *(b"Sunday, 06-Nov-94 08:49:37 GMT", b"Sun Nov  6 08:49:37 1994", b" +9999", b" -0000", b"Nov", b"0001"),
+        *(
+            b"ratelimit: ",
+            b"ratelimit-policy: ",
+            b"ratelimit-remaining: ",
+            b"ratelimit-reset: ",
+            b"x-ratelimit-reset: ",
+        ),
+        *(b"x-ratelimit-remaining: ", b'"a";r=0;t=30', b'"a";q=100;w=60', b"limit=100, remaining=0, reset=30"),
+        *(
+            b"100;w=60",
+            b";qu=requests",
+            b"=",
+            b";",
+            b",",
+            b'"',
+            b"\t",
+            b"-1",
+            b"0",
+            b"1e9",
+            b"9999999999",
+            b"99999999999",
+        ),
+        *(b"\xd9\xa1", b"\xff", b"\x00", b"nan", b"inf", b"206", b"401", b"429", b"500", b"999"),
+    ),
+    max_octets=1024,
+)

@@ -1,0 +1,135 @@
+"""Rules and matching.
+
+Invariant: whatever octets a file has, in every dialect the verdict on every target is that of a slow, literal reading
+of the dialect's text, which shares no code with the library; and only a target that no client could send has none.
+
+Not held to it are files of PERL with a host beyond ASCII: what IDNA makes of one the literal reading does not know.
+
+Input: one octet for the dialect, then a line for the crawler, a line for the target, and the file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import InvalidURL
+from politesse.origin import Origin
+from politesse.robots import Dialect, RobotsTxt
+from politesse.verdict import Reason
+from tests.fuzz.rows import canonical, rows, utf_8
+from tests.fuzz.target import Target, choose, text
+from tests.property import reference, reference_conner, reference_google, reference_koster, reference_perl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse.robots import Match, RuleSet
+    from tests.property.reference import Decision
+
+
+def _decide_rfc9309(octets: bytes, name: bytes, url: bytes) -> Decision:
+    return reference.decide(reference.records_for(octets, name), url)
+
+
+_REFERENCES: Final[dict[Dialect, Callable[[bytes, bytes, bytes], Decision]]] = {
+    Dialect.RFC9309: _decide_rfc9309,
+    Dialect.GOOGLE: reference_google.decide,
+    Dialect.KOSTER_2019: reference_koster.decide_2019,
+    Dialect.KOSTER_1996: reference_koster.decide_1996,
+    Dialect.KOSTER_1994: reference_koster.decide_1994,
+    Dialect.CONNER_2: reference_conner.decide,
+    Dialect.PERL: reference_perl.decide,
+}
+_NO_ASCII_HOST: Final = re.compile(rb"//[^/?\r\n]*[\x80-\xff]")
+_MOST_NEAR: Final = 4
+_MOST_FILLED: Final = 8
+_SITE: Final = Origin.of("http://example.com")
+
+
+def check(octets: bytes) -> None:
+    """Hold the verdicts to the invariant: on the target, and on what the rules themselves seem to speak of."""
+    dialect = choose(octets[:1], tuple(Dialect))
+    agent, _, rest = octets[1:].partition(b"\n")
+    path, _, body = rest.partition(b"\n")
+    if dialect is Dialect.PERL and _NO_ASCII_HOST.search(utf_8(body)) is not None:
+        return
+    robots = RobotsTxt.parse(body, dialect, origin=_SITE)
+    by_the_letter = canonical(body, dialect)
+    lines = rows(body, dialect)
+    near = [_near(line.value, path) for line in lines if line.field in {b"allow", b"disallow"}]
+    named = [_name(line.value) for line in lines if line.field == b"user-agent"]
+    for name in {_name(agent), *named[:1]}:
+        rules = robots.rules_for(name.decode())
+        for one in (path, *near[:_MOST_NEAR]):
+            _check_verdict(rules, dialect, by_the_letter, name, one)
+
+
+def _name(agent: bytes) -> bytes:
+    """RFC 9309 2.2.1: a product token has letters, "_" and "-" only. What else a crawler is called is its own fault."""
+    return re.sub(rb"[^A-Za-z_-]", b"", agent) or b"ExampleBot"
+
+
+def _near(pattern: bytes, filler: bytes) -> bytes:
+    """Return a target that a pattern may match: its stars filled in."""
+    return pattern.removesuffix(b"$").replace(b"*", filler[:_MOST_FILLED])
+
+
+def _check_verdict(rules: RuleSet, dialect: Dialect, by_the_letter: bytes, name: bytes, path: bytes) -> None:
+    target = "/" + text(path).removeprefix("/")
+    try:
+        match = rules.match(target)
+    except InvalidURL:
+        assert not _can_be_sent(path), f"no verdict on {target!r}"
+        return
+    assert _can_be_sent(path), f"a verdict on {target!r}, which nobody can send"
+    expected = _REFERENCES[dialect](by_the_letter, name, target.encode())
+    _compare(match, expected, dialect)
+    assert rules.allowed(target) is rules.allowed(f"{_SITE}{target}") is expected.allowed
+
+
+def _compare(match: Match, expected: Decision, dialect: Dialect) -> None:
+    assert match.allowed is expected.allowed, f"{match}, and by the letter {expected}"
+    assert (match.reason is Reason.ROBOTS_TXT) is expected.exempt, f"{match}, and by the letter {expected}"
+    if expected.lines:
+        assert match.rule is not None, f"no rule, and by the letter {expected}"
+        assert match.rule.line in expected.lines, f"{match}, and by the letter {expected}"
+    if dialect is Dialect.RFC9309:
+        octets = None if match.rule is None else len(match.rule.pattern)
+        assert octets == expected.octets, f"{match} of {octets} octets, and by the letter {expected}"
+
+
+def _can_be_sent(path: bytes) -> bool:
+    if any(octet in reference.CONTROL for octet in path):
+        return False
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+TARGET: Final = Target(
+    name="matching",
+    check=check,
+    words=(
+        *(b"User-agent: *\n", b"user-agent: ExampleBot\n", b"Disallow: /", b"Allow: /", b"Disallow:\n", b"Allow: *"),
+        *(b"disallow /", b"dissalow:", b"useragent:", b"Robot-version: 2.0.0\n", b"Crawl-delay: 1\n", b"index.html"),
+        *(
+            b"http://example.com/",
+            b"//example.com",
+            b"mailto:",
+            b"robots.txt",
+            b"\n\n",
+            b"\r\n",
+            b"\n",
+            b"#",
+            b" ",
+            b"\t",
+        ),
+        *(b"*", b"$", b"*$", b"**", b"?", b"%2A", b"%24", b"%2F", b"%2f", b"%3F", b"%23", b"%25", b"%61", b"%7e", b"%"),
+        *(b"/../", b"/./", b"..", b"%2e", b"%2E%2e", b"\xc3\xa9", b"%C3%A9", b"\xe9", b"[", b"%5B", b":", b"%3A", b"@"),
+        *(b"\x01", b"\x7f", b"\xef\xbb\xbf", b"\xff\xfe"),
+    ),
+    max_octets=512,
+)

@@ -1,0 +1,150 @@
+"""A slow, literal reading of the lines of a robots.txt: what the lexer is held to.
+
+It works on octets and shares no code with the library. ``canonical`` writes a file again in the strict form that the
+literal readings of tests/property know: what is read leniently is spelled out, and what the library documents as
+void is made so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from politesse.robots import Dialect
+from tests.property.reference import BLANK, CONTROL, split_lines
+from tests.property.reference_google import USER_AGENT
+from tests.property.reference_koster import name_on_line
+
+LENIENT: Final = frozenset({Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019})
+DIRECTIVES: Final = frozenset({b"sitemap", b"crawl-delay", b"request-rate", b"visit-time", b"comment"})
+FIELDS: Final = DIRECTIVES | {b"user-agent", b"allow", b"disallow"}
+MISSPELLED: Final = (b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw")
+STARTS: Final = (
+    (USER_AGENT, b"user-agent"),
+    ((b"allow",), b"allow"),
+    ((b"disallow", *MISSPELLED), b"disallow"),
+    ((b"sitemap", b"site-map"), b"sitemap"),
+)
+MARKS: Final = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+UTF_8_MARK: Final = b"\xef\xbb\xbf"
+
+# A rule that matches nothing: a path without its slash, or where those are relative the URL of another scheme.
+NOTHING: Final = {dialect: b"mailto:x" if dialect is Dialect.PERL else b"x" for dialect in Dialect}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line that says something: the name and the value as written, and what the name stands for."""
+
+    number: int
+    name: bytes
+    value: bytes
+    control: bool
+    field: bytes
+
+
+def transcoded(body: bytes) -> bool:
+    return any(body.startswith(mark) for mark, _ in MARKS)
+
+
+def utf_8(body: bytes) -> bytes:
+    """Return the file without a byte order mark, or a part of one, in UTF-8 if the mark says that it is another."""
+    for mark, encoding in MARKS:
+        if body.startswith(mark):
+            return body.decode(encoding, "replace").encode()
+    for length in (3, 2, 1):
+        if body.startswith(UTF_8_MARK[:length]):
+            return body[length:]
+    return body
+
+
+def field_of(name: bytes, dialect: Dialect) -> bytes:
+    lower = name.lower()
+    if lower in MISSPELLED and dialect in LENIENT:
+        return b"disallow"
+    if dialect is Dialect.GOOGLE and lower not in FIELDS:
+        return next((field for starts, field in STARTS if lower.startswith(starts)), lower)
+    return lower
+
+
+def row(number: int, line: bytes, dialect: Dialect) -> Row | None:
+    said = line.partition(b"#")[0]
+    control = any(octet in CONTROL and octet not in BLANK for octet in said)
+    name, colon, value = said.partition(b":")
+    if colon:
+        return Row(number, name.strip(BLANK), value.strip(BLANK), control, field_of(name.strip(BLANK), dialect))
+    words = [word for word in said.replace(b"\t", b" ").split(b" ") if word]
+    if not words:
+        return None
+    if dialect in LENIENT and len(words) == 2 and field_of(words[0], dialect) in FIELDS:
+        return Row(number, words[0], words[1], control, field_of(words[0], dialect))
+    return Row(number, said.strip(BLANK), b"", control, b"")
+
+
+def rows(body: bytes, dialect: Dialect) -> list[Row]:
+    lines = enumerate(split_lines(utf_8(body)), start=1)
+    return [found for number, line in lines if (found := row(number, line, dialect)) is not None]
+
+
+def canonical(body: bytes, dialect: Dialect) -> bytes:
+    """Write a file again, line by line, in its strict form."""
+    out = []
+    for number, line in enumerate(split_lines(utf_8(body)), start=1):
+        found = row(number, line, dialect)
+        if found is None:
+            out.append(b"#" if b"#" in line else b"")  # a line with a comment only is not blank
+        elif not found.field:
+            out.append(b"noise")
+        elif found.field in {b"allow", b"disallow"}:
+            out.append(found.field + b": " + _path(found, dialect))
+        elif found.field == b"user-agent":
+            out.append(b"user-agent: " + _agent(found, dialect))
+        elif found.field == b"robot-version":
+            # More than four digits are no version.
+            out.append(b"robot-version: " + (b"x" if re.search(rb"[0-9]{5}", found.value) else found.value))
+        else:
+            out.append((found.field if found.field in DIRECTIVES else b"other") + b": x")
+    return b"\n".join(out)
+
+
+def _agent(found: Row, dialect: Dialect) -> bytes:
+    value = found.value
+    if found.control:
+        return b""  # it names nobody
+    if dialect in {Dialect.RFC9309, Dialect.KOSTER_2019}:
+        if value[:1] == b"*" and value[1:2] in {b"", b" ", b"\t"}:
+            return b"*"
+        return _ascii(name_on_line(value))  # the product token
+    if dialect is Dialect.KOSTER_1996 and not value.isascii():
+        return _ascii(name_on_line(value))
+    return value
+
+
+def _path(found: Row, dialect: Dialect) -> bytes:
+    if found.control:
+        return NOTHING[dialect]  # RFC 9309 3: it binds nobody
+    if dialect is Dialect.PERL:
+        return _of_site(found.value)
+    return found.value
+
+
+def _of_site(value: bytes) -> bytes:
+    """Spell out a rule that is a URL of http://example.com; any other is nothing."""
+    parts = re.fullmatch(rb"(?:(https?):)?//([^/?]*)(.*)", value, re.IGNORECASE | re.DOTALL)
+    if parts is None:
+        return value
+    host, _, port = parts[2].rpartition(b"@")[2].lower().partition(b":")
+    of_site = host == b"example.com" and (port.lstrip(b"0") or b"80") == b"80" and b"\\" not in parts[2]
+    if not of_site or (parts[1] or b"http").lower() != b"http" or (port and not port.strip(b"0")):
+        return NOTHING[Dialect.PERL]
+    return b"http://example.com" + (parts[3] if parts[3].startswith(b"/") else b"/" + parts[3])
+
+
+def _ascii(name: bytes) -> bytes:
+    return name if name.isascii() else b""

@@ -1,0 +1,82 @@
+"""A short form of the fuzzing, without atheris: the corpus, and inputs that are like it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import politesse.access.body
+import politesse.access.hops
+import politesse.access.outcome
+import politesse.robots.lexer
+import politesse.robots.pattern
+from politesse.verdict import AccessResult
+from tests.fuzz.mutation import mutants
+from tests.fuzz.target import CORPUS, Target
+from tests.fuzz.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+
+BROKEN = [
+    ("document", politesse.robots.lexer, "split_rows", str.splitlines),
+    ("matching", politesse.robots.pattern.Wildcard, "matches", lambda wildcard, target: True),
+    ("headers", politesse.access.outcome, "classify", lambda response, policy: AccessResult.UNAVAILABLE),
+    ("urls", politesse.access.hops, "_join", lambda base, location: location.rstrip(";") or base),
+    ("body", politesse.access.body, "cut_at_line_end", lambda octets, limit: octets[:limit]),
+]
+
+
+def _hold(target: Target, inputs: Iterable[bytes]) -> int:
+    count = 0
+    for octets in inputs:
+        try:
+            target.check(octets)
+        except Exception as error:
+            error.add_note(f"the input was {octets!r}")
+            raise
+        count += 1
+    return count
+
+
+@every_target
+def test_the_corpus_holds(target: Target) -> None:
+    assert _hold(target, (file.read_bytes() for file in target.corpus)) >= 10
+
+
+@every_target
+def test_what_is_like_the_corpus_holds(target: Target) -> None:
+    assert _hold(target, mutants(target, 3_000)) == 3_000
+
+
+@pytest.mark.parametrize(("name", "owner", "attribute", "fault"), BROKEN, ids=[name for name, *_ in BROKEN])
+def test_a_target_finds_a_fault(
+    name: str, owner: object, attribute: str, fault: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, attribute, fault)
+    with pytest.raises(AssertionError):
+        test_the_corpus_holds(TARGETS[name])
+
+
+def test_every_target_is_shown_to_find_a_fault() -> None:
+    assert [name for name, *_ in BROKEN] == list(TARGETS)
+
+
+def test_mutations_are_the_same_each_time_and_seldom_the_same_as_each_other() -> None:
+    target = TARGETS["document"]
+    inputs = list(mutants(target, 200))
+    assert inputs == list(mutants(target, 200))
+    assert len(set(inputs)) > 150
+    assert max(map(len, inputs)) <= target.max_octets
+
+
+def test_the_corpus_is_small_and_that_of_the_targets() -> None:
+    files = [file for file in CORPUS.rglob("*") if file.is_file()]
+    assert {file.parent.name for file in files} == set(TARGETS)
+    assert len(files) <= 300
+    assert sum(file.stat().st_size for file in files) <= 500_000
+    for target in TARGETS.values():
+        assert max(file.stat().st_size for file in target.corpus) <= target.max_octets

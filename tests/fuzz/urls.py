@@ -1,0 +1,175 @@
+"""URLs and redirects.
+
+Invariant: a text has either no origin, told by InvalidURL and nothing else, or one that is the server a client would
+connect to, written in one way only: what is split and joined again splits into the same. A redirect leads nowhere, or
+to the URL that a literal reading of RFC 3986 5.2 makes of it.
+
+Input: a line with a URL, and the Location of a redirect that its robots.txt is answered with.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+import yarl
+
+from politesse.access.hops import Hops
+from politesse.errors import InvalidURL
+from politesse.origin import DEFAULT_PORTS, Origin, split
+from politesse.ports import FaultKind, FetchFault, FetchRequest
+from tests.fuzz.target import Target, text
+from tests.property.reference import UNRESERVED, remove_dot_segments
+
+_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:")
+_RAW: Final = UNRESERVED + b"%/:=&?+!$,;'@()*[]"
+_BASE: Final = Origin.of("https://example.com")
+
+
+def check(octets: bytes) -> None:
+    """Hold the splitting of URLs, and the joining of redirects, to the invariant."""
+    url, _, location = octets.partition(b"\n")
+    origin = _check_split(text(url)) or _BASE
+    _check_redirect(origin, text(location))
+
+
+def _check_split(url: str) -> Origin | None:
+    try:
+        origin, target = split(url)
+    except InvalidURL:
+        return None
+    assert Origin.of(url) == origin
+    assert target.startswith("/")
+    assert "#" not in target
+    _check_origin(origin)
+    assert split(f"{origin}{target}") == (origin, target), f"{url!r} is split otherwise the second time"
+    _check_server(origin, url)
+    return origin
+
+
+def _check_origin(origin: Origin) -> None:
+    written = str(origin)
+    assert _ORIGIN.fullmatch(written) is not None, f"{written!r} is not in normal form"
+    assert not written.endswith(f":{DEFAULT_PORTS[origin.scheme]}"), f"{written!r} has its port"
+    assert 0 <= origin.port <= 65535
+    assert split(origin.robots_url) == (origin, "/robots.txt")
+
+
+def _check_server(origin: Origin, url: str) -> None:
+    """Compare with what aiohttp's URL library would connect to."""
+    try:
+        sent = yarl.URL(url)
+    except ValueError:
+        return  # nothing would be requested
+    assert (origin.scheme, origin.host, origin.port) == _server(sent), f"{url!r} is of {_server(sent)}, not {origin}"
+
+
+def _server(url: yarl.URL) -> tuple[str, str, int | None]:
+    host = (url.raw_host or "").lower()
+    if ":" in host:
+        mapped = ipaddress.IPv6Address(host).ipv4_mapped
+        host = f"[{host}]" if mapped is None else f"[::ffff:{mapped}]"
+    return url.scheme, host, url.port
+
+
+def _check_redirect(origin: Origin, location: str) -> None:
+    hops = Hops(FetchRequest(origin, max_redirects=2))
+    answer = hops.redirect(301, location)
+    if isinstance(answer, FetchFault):
+        assert answer.kind in {FaultKind.REDIRECT_TARGET, FaultKind.REDIRECT_LIMIT}
+        return
+    target, url = answer
+    _check_origin(target)
+    assert url.isascii()
+    assert url.isprintable(), f"{url!r} cannot be sent"
+    assert " " not in url
+    assert url.removeprefix(str(target)) == _resolved(location), f"{location!r} leads to {url!r}"
+    assert split(url) == (target, url.removeprefix(str(target))), f"{url!r} is not of {target}"
+    assert _server(yarl.URL(url, encoded=True)) == (target.scheme, target.host, target.port)  # as it is fetched
+    hops.seen.append(url)
+    again = hops.redirect(301, url)
+    assert isinstance(again, FetchFault), f"{url!r} is requested again"
+    assert again.kind is FaultKind.REDIRECT_LIMIT
+    _check_joined(origin, location, target)
+
+
+def _resolved(location: str) -> str:
+    """RFC 3986 5.2.2, from /robots.txt: path and query, with the octets escaped that no URI holds."""
+    octets = location.strip(" \t").encode("utf-8", "surrogateescape").partition(b"#")[0]
+    octets = _SCHEME.sub(b"", octets, count=1) if _SCHEME.match(octets) else octets
+    if octets.startswith(b"//"):
+        place = min((place for place in map(octets[2:].find, (b"/", b"?")) if place >= 0), default=len(octets))
+        octets = octets[2 + place :]
+        octets = octets if octets.startswith(b"/") else b"/" + octets  # 6.2.3
+    path, question, query = octets.partition(b"?")
+    if not path:
+        path = b"/robots.txt"
+    elif not path.startswith(b"/"):
+        path = b"/" + path
+    whole = bytes(remove_dot_segments(list(path))) + question + query
+    return "".join(chr(octet) if octet in _RAW else f"%{octet:02X}" for octet in whole)
+
+
+def _check_joined(origin: Origin, location: str, target: Origin) -> None:
+    """Compare with where aiohttp's URL library would go."""
+    try:
+        joined = yarl.URL(origin.robots_url).join(
+            yarl.URL(location.strip(" \t"))
+        )  # RFC 9110 5.5: blanks around are none of it
+    except ValueError:
+        return
+    if joined.scheme not in DEFAULT_PORTS:
+        return  # nothing would be requested
+    assert _server(joined) == (target.scheme, target.host, target.port), f"{location!r} leads to {joined}, not {target}"
+
+
+TARGET: Final = Target(
+    name="urls",
+    check=check,
+    words=(
+        *(b"http://", b"https://", b"HTTP:", b"ftp://", b"example.com", b"xn--", b"www.", b".", b"..", b"/", b"//"),
+        *(
+            b"@",
+            b":",
+            b":80",
+            b":443",
+            b":0",
+            b":065535",
+            b":65536",
+            b"[",
+            b"]",
+            b"[::1]",
+            b"[::ffff:1.2.3.4]",
+            b"%25eth0",
+        ),
+        *(
+            b"127.0.0.1",
+            b"0x7f.1",
+            b"1.2.3",
+            b"\\",
+            b"?",
+            b"#",
+            b"%2e",
+            b"%00",
+            b"%",
+            b" ",
+            b"\t",
+            b"\n",
+            b"\x00",
+            b"\x7f",
+        ),
+        *(
+            b"\xc3\xa9",
+            b"\xc3\x9f",
+            b"\xe3\x80\x82",
+            b"\xef\xbc\x8e",
+            b"\xe2\x98\x83",
+            b"\xef\xbc\xa1",
+            b"\xe2\x84\xaa",
+        ),
+        *(b"\xd9\xa1", b"\xf0\x9f\x98\x80", b"\xc2\xad", b"\xe2\x80\x8d", b"\xff", b"_", b"-", b"~", b"robots.txt"),
+    ),
+    max_octets=512,
+)
