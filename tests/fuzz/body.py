@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ENCODINGS: Final = ("gzip", "deflate", "", "identity", "x-gzip", " GZip ", "br", "gzip, gzip")
 LIMITS: Final = (64, 1, 2, 7, 20, 300, 1000, 0, 100_000)
 _NO_LIMIT: Final = 1 << 24
+_MOST_WAITING: Final = 1024
 
 Result = tuple[bytes, bool] | FaultKind
 
@@ -73,13 +74,21 @@ def _read(encoding: str, limit: int, octets: bytes, pieces: Iterable[bytes]) -> 
         body = BoundedBody(encoding, limit)
         for piece in pieces:
             wanted = body.feed(piece)
-            assert len(body._body) <= limit + 1, "it holds more than it may keep"
+            assert len(body._body) <= limit + 1, "it keeps more than it may"
+            assert _waiting(body) <= _MOST_WAITING, "it holds on to what it was given"
             assert wanted is (len(body._body) <= limit)
             if not wanted:
                 break
         return body.finish()
     except BodyError as error:
         return error.kind
+
+
+def _waiting(body: BoundedBody) -> int:
+    """Return how many octets are held that are not decoded."""
+    decoder = body._decoder
+    rest = 0 if decoder is None else len(decoder.unconsumed_tail) + len(decoder.unused_data)
+    return len(body._pending) + rest
 
 
 def _cuts(body: bytes, seed: bytes) -> Iterable[list[bytes]]:

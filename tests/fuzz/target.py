@@ -23,12 +23,14 @@ class Target:
         check: takes any octets whatsoever; raises AssertionError where the invariant does not hold.
         words: what a mutation may put in; the syntax of the input.
         max_octets: longer inputs are not tried, to keep the rate of trials high.
+        short_runs: how many mutations of the corpus the ordinary tests try; about a second's worth.
     """
 
     name: str
     check: Callable[[bytes], None]
     words: tuple[bytes, ...]
     max_octets: int
+    short_runs: int = 3_000
 
     @property
     def corpus(self) -> list[Path]:

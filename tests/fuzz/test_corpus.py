@@ -10,6 +10,7 @@ import politesse.access.body
 import politesse.access.hops
 import politesse.access.outcome
 import politesse.robots.lexer
+import politesse.robots.lint.diagnostics
 import politesse.robots.pattern
 from politesse.verdict import AccessResult
 from tests.fuzz.mutation import mutants
@@ -27,6 +28,7 @@ BROKEN = [
     ("headers", politesse.access.outcome, "classify", lambda response, policy: AccessResult.UNAVAILABLE),
     ("urls", politesse.access.hops, "_join", lambda base, location: location.rstrip(";") or base),
     ("body", politesse.access.body, "cut_at_line_end", lambda octets, limit: octets[:limit]),
+    ("lint", politesse.robots.lint.diagnostics, "printable", str),
 ]
 
 
@@ -49,7 +51,7 @@ def test_the_corpus_holds(target: Target) -> None:
 
 @every_target
 def test_what_is_like_the_corpus_holds(target: Target) -> None:
-    assert _hold(target, mutants(target, 3_000)) == 3_000
+    assert _hold(target, mutants(target, target.short_runs)) == target.short_runs
 
 
 @pytest.mark.parametrize(("name", "owner", "attribute", "fault"), BROKEN, ids=[name for name, *_ in BROKEN])

@@ -1,0 +1,107 @@
+"""Lint and explain.
+
+Invariant: whatever octets a file has, in every dialect, lint tells of places that are in the file, in their order, in
+words that can be printed, no more of each kind than were asked for; and explain gives the answer that the rules give,
+with the rule that decided among those that match.
+
+Input: one octet for the dialect and one for how much to tell; a line for a target; and the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from politesse.errors import InvalidURL
+from politesse.robots import Dialect, RobotsTxt
+from politesse.robots.explain import explain
+from politesse.robots.lint import CODES, lint
+from politesse.verdict import Reason
+from tests.fuzz.rows import utf_8
+from tests.fuzz.target import Target, choose, text
+from tests.property.reference import split_lines
+
+_MOST: Final = (100, 1, 2, 5)
+
+
+def check(octets: bytes) -> None:
+    """Hold lint and explain to the invariant."""
+    dialect, most = choose(octets[:1], tuple(Dialect)), choose(octets[1:2], _MOST)
+    path, _, body = octets[2:].partition(b"\n")
+    _check_lint(body, dialect, most)
+    robots = RobotsTxt.parse(body, dialect)
+    for agent in ("ExampleBot", *(name for group in robots.groups[:2] for name in group.agents)):
+        _check_explanation(robots, "/" + text(path).removeprefix("/"), agent)
+
+
+def _check_lint(body: bytes, dialect: Dialect, most: int) -> None:
+    found = lint(body, dialect, most_per_code=most)
+    assert found == lint(text(body), dialect, most_per_code=most), "octets and text differ"
+    rows = [text(line) for line in split_lines(utf_8(body))]
+    told = Counter(one.code for one in found)
+    assert all(count <= most for code, count in told.items() if code != "capped")
+    places = [(one.line, one.column) for one in found if one.code != "capped"]
+    assert places == sorted(places)
+    for one in found:
+        assert CODES[one.code].severity is one.severity
+        assert 1 <= one.line <= len(rows), one
+        assert 1 <= one.column <= len(rows[one.line - 1]) + 1, one
+        assert one.message.isprintable(), one
+
+
+def _check_explanation(robots: RobotsTxt, target: str, agent: str) -> None:
+    rules = robots.rules_for(agent)
+    try:
+        match = rules.match(target)
+    except InvalidURL:
+        return
+    explanation = explain(robots, target, agent)
+    assert (explanation.match.reason, repr(explanation.winner)) == (match.reason, repr(match.rule))
+    assert [rule.line for rule in explanation.matches] == sorted(rule.line for rule in explanation.matches)
+    if match.reason in {Reason.ALLOW_RULE, Reason.DISALLOW_RULE}:
+        assert match.rule is not None
+        deciding = {(rule.line, rule.allow) for rule in explanation.matches}
+        assert (match.rule.line, match.rule.allow) in deciding, f"{match} is not among {explanation.matches}"
+    if explanation.ended_by is not None:
+        assert match.reason is Reason.NO_RULE
+        assert explanation.ended_by.value == ""
+
+
+TARGET: Final = Target(
+    name="lint",
+    check=check,
+    words=(
+        *(b"User-agent: *\n", b"User-agent: ExampleBot\n", b"Disallow: /", b"Allow: /", b"Disallow:\n", b"disallow /"),
+        *(b"dissalow:", b"useragent:", b"Robot-version: 2.0\n", b"Crawl-delay: x\n", b"Request-rate: 1/5m 0600-0845\n"),
+        *(
+            b"Visit-time: 2300-0100\n",
+            b"Sitemap: x\n",
+            b"Comment: a",
+            b"Noindex: /",
+            b"Host: ",
+            b"index.html",
+            b"http://",
+        ),
+        *(
+            b"*",
+            b"$",
+            b"?",
+            b"%2A",
+            b"%24",
+            b"%2F",
+            b"%zz",
+            b"/../",
+            b"#",
+            b":",
+            b" ",
+            b"\t",
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\n\n",
+        ),
+        *(b"\xef\xbb\xbf", b"\xff\xfe", b"\x00", b"\x01", b"\x85", b"\xe2\x80\xa8", b"\xe9", b"\xc3\xa9", b"<html>"),
+    ),
+    max_octets=512,
+    short_runs=400,
+)
