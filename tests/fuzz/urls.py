@@ -78,7 +78,11 @@ def _check_redirect(origin: Origin, location: str) -> None:
     hops = Hops(FetchRequest(origin, max_redirects=2))
     answer = hops.redirect(301, location)
     if isinstance(answer, FetchFault):
-        assert answer.kind in {FaultKind.REDIRECT_TARGET, FaultKind.REDIRECT_LIMIT}
+        if answer.kind is not FaultKind.REDIRECT_TARGET:
+            # A loop counts as the absence of a file, and opens the site: no other fault may pass for one.
+            assert answer.kind is FaultKind.REDIRECT_LIMIT
+            assert location.strip(" \t"), "nothing is no loop"
+            assert _resolved(location) == "/robots.txt", f"{location!r} is no loop"
         return
     target, url = answer
     _check_origin(target)

@@ -54,16 +54,17 @@ class Hops:
 
     def redirect(self, status: int, location: str) -> tuple[Origin, str] | FetchFault:
         """Return where an answer points, or why it is not followed. To follow it, add the URL to ``seen``."""
+        location = location.strip(" \t")  # RFC 9110 5.5: blanks around a value are none of it
         if not location or _WITHOUT_AUTHORITY.match(location) is not None:
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
         try:
-            origin, target = split(_join(self.url, location.strip(" \t")))
+            origin, target = split(_join(self.url, location))
             path, question, query = target.partition("?")
             target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, of an absolute URL too
             url = f"{origin}{escaped(target)}"
-        except InvalidURL as error:
-            detail = f"a redirect to {location!r:.100}, which {error.problem}"
-            return self.fault(FaultKind.REDIRECT_TARGET, detail, status)
+        except ValueError as error:  # InvalidURL is one, and so is text that has no octets
+            problem = error.problem if isinstance(error, InvalidURL) else str(error)
+            return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
         if len(self.seen) > self.request.max_redirects:
             detail = f"more than {self.request.max_redirects} redirects"
             return self.fault(FaultKind.REDIRECT_LIMIT, detail, status, location=url)
@@ -73,7 +74,7 @@ class Hops:
 
     def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
         """Return that the request under way came to nothing."""
-        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status)
+        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)
 
 
 def _join(base: str, location: str) -> str:
