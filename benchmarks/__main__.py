@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import aiohttp, decide, hostile, pacing, parse, peek
+from benchmarks import aiohttp, decide, faults, hostile, pacing, parse, peek
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
@@ -20,6 +20,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
     "hostile": hostile.run,
     "pacing": pacing.run,
     "aiohttp": aiohttp.run,
+    "faults": faults.run,
 }
 
 
