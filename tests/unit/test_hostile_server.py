@@ -103,3 +103,32 @@ async def test_leaving_a_server_ends_what_it_still_sends() -> None:
         assert server.open_connections == 1
     assert server.open_connections == 0
     writer.close()
+
+
+class _KeepsUp(asyncio.StreamWriter):
+    """To a client that takes in whatever is written, at once."""
+
+    def __init__(self, written: list[bytes]) -> None:
+        self.written = written
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    async def drain(self) -> None:
+        pass
+
+    def __del__(self) -> None:
+        pass
+
+
+async def test_what_has_no_end_lets_others_have_their_turn() -> None:
+    events: list[bytes] = []
+    call = Call("GET", "/robots.txt", {}, 1, asyncio.StreamReader(), _KeepsUp(events))
+
+    async def other() -> None:
+        events.append(b"other")
+
+    task = asyncio.create_task(other())
+    await call.send(b"first", b"second", b"third")
+    await task
+    assert events == [b"first", b"other", b"second", b"third"]

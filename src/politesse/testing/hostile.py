@@ -57,6 +57,7 @@ class Call:
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
+            await asyncio.sleep(0)  # drain waits for nothing while the client keeps up, and this may have no end
 
     async def silence(self) -> None:
         """Say nothing until the client has gone."""
