@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from enum import StrEnum
 from importlib.util import find_spec
+from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.fault_crawls.leeway import BY_THE_FILE, EVERYTHING, NOTHING, right
@@ -38,7 +39,7 @@ LIMIT_S: Final = 30.0
 """More than three attempts at robots.txt and three at a page may take."""
 
 SECRET: Final = "/secret"  # noqa: S105 - where redirects of faults lead that must not be followed
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 2
 _LONG_S: Final = 2 * TIMEOUT_S
 _LARGE_MIB: Final = 50.0
 _NO_FAULT: Final = Fault(name="no-fault", robots=response(200, FILE), result=AccessResult.SUCCESSFUL)
@@ -78,7 +79,7 @@ def run(_: Settings) -> Iterator[str]:
         [
             *(f"{peer.title}: {peer.means}" for peer in peers),
             *(f"{peer.package} is not installed, and has no column" for peer in PEERS if not peer.installed),
-            f"not shown: {', '.join(sorted(FAULTS.keys() - faults.keys()))}",
+            fill(f"not shown: {', '.join(sorted(FAULTS.keys() - faults.keys()))}", 120),
         ]
     )
     results = asyncio.run(crawl(peers, [_NO_FAULT, *faults.values()]))
@@ -173,8 +174,8 @@ _JUDGED: Final = ("permitted", "opened\nwrongly", "closed\nwrongly", "come to\nn
 _LEGEND: Final = f"""\
 expected: of a page, and of a private page; * the standards permit other answers, too, and none of them is marked
 ! opens what the standards close, < closes what they let a crawler request, ? comes to no end
-tried: it did not get through; {SECRET}: was asked for that, where no redirect should lead; 3x: so often for robots.txt
-s, MiB: if many; hangs: until it is killed, dies: by itself; -: cannot be shown to it"""
+tried: it did not get through; {SECRET}: followed a redirect to there; 3x: so often it asked for robots.txt
+s, MiB of memory: where there are many; hangs: until it is killed, dies: by itself; -: cannot be shown to it"""
 
 
 def _notes(peers: Sequence[Peer], faults: Mapping[str, Fault]) -> Iterator[str]:
@@ -182,13 +183,14 @@ def _notes(peers: Sequence[Peer], faults: Mapping[str, Fault]) -> Iterator[str]:
         lines = []
         for prefixes, text in peer.notes.items():
             if any(name.startswith(prefixes) for name in faults):
-                lines.append(f"  {', '.join(f'{prefix}...' for prefix in prefixes)}: {text}")
+                where = ", ".join(f"{prefix}..." for prefix in prefixes)
+                lines.append(fill(f"{where}: {text}", 120, initial_indent="  ", subsequent_indent="    "))
         if lines:
             yield "\n".join([f"{peer.title}:", *lines])
 
 
 def _summary(peers: Sequence[Peer], faults: Mapping[str, Fault], results: Results) -> str:
-    header = ("", "faults", "as\nexpected", *_JUDGED, f"asked for\n{SECRET}")
+    header = ("", "faults", "as\nexpected", *_JUDGED, f"led to\n{SECRET}")
     rows = []
     for peer in peers:
         done = [(fault, one) for name, fault in faults.items() if (one := results[name][peer.package]) is not None]

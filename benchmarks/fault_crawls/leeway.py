@@ -30,6 +30,8 @@ _ALSO_RIGHT: Final[Mapping[str, frozenset[Opened]]] = {
     # RFC 9110 8.4 permits a list of codings, and does not forbid to read what was labelled wrongly.
     "gzip-in-gzip": frozenset({BY_THE_FILE}),
     "gzip-that-is-none": frozenset({BY_THE_FILE}),
+    # RFC 9309 2.3.1.5: what can be parsed of a file MUST be used.
+    "gzip-cut": frozenset({BY_THE_FILE}),
     # RFC 9309 2.3: the file is UTF-8. What is not need not be read, and may be guessed.
     "utf-16": frozenset({EVERYTHING}),
     "utf-16-without-mark": frozenset({BY_THE_FILE}),

@@ -48,7 +48,26 @@ SCRAPY: Final = Peer(
     package="scrapy",
     module="benchmarks.fault_crawls.scrapy",
     means="ROBOTSTXT_OBEY = True",
-    notes={},
+    notes={
+        ("refuses-", "never-", "closes-", "resets-", "drips-", "stalls-", "chunk-", "429-", "status-50"): (
+            "RetryMiddleware asks three times in all (RETRY_TIMES = 2). Whatever RobotsTxtMiddleware still cannot "
+            "download leaves no parser, and no parser denies nothing; each attempt has a DOWNLOAD_TIMEOUT of its own, "
+            "180 s by default."
+        ),
+        ("status-", "redirect-without-", "redirect-to-file", "redirect-to-ftp"): (
+            "The body is parsed whatever the status. Here those of errors are the file, so that a 404 closes /private "
+            "and a 500 opens /page. The usual error page has no rules, and opens all."
+        ),
+        ("redirect-",): (
+            "RedirectMiddleware follows up to 20 (REDIRECT_MAX_TIMES), to whatever http or https address; a target of "
+            "another scheme is not followed, and the body of the redirect is the file."
+        ),
+        ("endless-body", "100-mb-line", "million-groups", "gzip-bomb-"): (
+            "Whatever comes up to DOWNLOAD_MAXSIZE, 1 GiB by default, also when decoded, is kept and parsed whole."
+        ),
+        ("gzip-cut", "gzip-in-gzip"): "What can be decoded is taken for the whole.",
+        ("certificate-",): "DOWNLOAD_VERIFY_CERTIFICATES is False by default.",
+    },
 )
 CRAWLEE: Final = Peer(
     package="crawlee",
@@ -56,6 +75,28 @@ CRAWLEE: Final = Peer(
     means="HttpCrawler(respect_robots_txt_file=True)",
     # Its client takes neither a resolver nor an authority.
     cannot=lambda fault: bool(fault.host) or fault.name == "certificate-good",
-    notes={},
+    notes={
+        ("never-", "drips-", "stalls-", "endless-continue", "chunk-size-endless"): (
+            "RobotsTxtFile.load gives no timeout, ImpitHttpClient hands impit the None, and None there means none at "
+            "all, also where the client was made with a timeout: robots.txt is waited for until the crawl is killed, "
+            "and that of every other host with it, for there is one lock."
+        ),
+        ("closes-", "resets-", "not-http", "content-length-", "chunk-", "gzip-", "certificate-", "utf-16"): (
+            "RobotsTxtFile.load takes any exception for a file that allows everything; one of decoding, of UTF-8 "
+            "and of too many redirects, too."
+        ),
+        ("endless-body", "100-mb-line", "million-groups", "gzip-bomb-"): (
+            "The body has no limit of its own, is kept whole, and parsed whole in the event loop."
+        ),
+        ("redirect-",): (
+            "ImpitHttpClient follows up to 20, to whatever http or https address; a target of another scheme is not "
+            "followed, and the body of the redirect is the file."
+        ),
+        ("status-",): "Any status of 500 or more denies, any of 400 to 499 allows, and 206, 304 and 3xx are files.",
+        ("certificate-", "redirect-to-loopback-"): (
+            "impit takes no authority and no resolver, so that a good certificate and a public name cannot be shown to "
+            "it. Bad certificates are refused, which opens the gate; then the page is refused for the same reason."
+        ),
+    },
 )
 PEERS: Final = (POLITESSE, SCRAPY, CRAWLEE)
