@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from politesse.robots.dialect import Syntax
 from politesse.robots.lexer import decode, lex, records, split_rows
-from politesse.verdict import printable
+from politesse.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,9 +16,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from politesse.access.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
+from politesse.access.freshness import cache_control, freshness_lifetime_s, retry_after_s
 from politesse.access.options import CacheOptions
 from politesse.access.outcome import advance, standing
+from politesse.dates import http_date
 from politesse.pacing.backoff import CLOSING, Bearing
 from politesse.pacing.pace import Pace, PacingOptions
 from politesse.pacing.ratelimit import quota_fields, remaining_quota

@@ -81,8 +81,8 @@ class RobotsTxt:
 
     __slots__ = (
         "_groups_of",
-        "_listed",
         "_license_lines",
+        "_listed",
         "_signals",
         "_states_usage",
         "_traits",

@@ -120,8 +120,8 @@ class RuleSet:
         "comments",
         "crawl_delay",
         "request_rates",
-        "sitemap_lines",
         "site_usage",
+        "sitemap_lines",
         "visit_times",
         "weight_bytes",
     )
