@@ -13,6 +13,7 @@ from politesse.access.guard import SystemResolver
 from politesse.access.options import CacheOptions
 from politesse.access.sitefiles import SiteFiles
 from politesse.clock import SystemClock
+from politesse.enforcement import Enforcement
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import Event, Publisher
 from politesse.identity import Identity
@@ -21,6 +22,7 @@ from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
 from politesse.pacing.scoped import ScopedPacer
 from politesse.policy import HostPolicy
+from politesse.reservations import TDMREP_JSON, Reservations
 from politesse.robots import Dialect
 from politesse.site import PageFetcher
 from politesse.stores.memory import MemoryStore
@@ -28,7 +30,7 @@ from politesse.turns import PacedFetcher
 from politesse.view import AgentView, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
     from politesse.clock import Clock
@@ -90,6 +92,10 @@ class Gatekeeper(AgentView):
         clock: the clocks.
         mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events tell what
             would have been denied.
+        enforce_usage: the purposes, as ``{"ai-train"}``, for which the content of a site is used, so that pages of
+            sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. What robots.txt
+            states is heeded; for ``tdm`` each site's ``/.well-known/tdmrep.json`` is asked for, too, in its turn. None
+            unless given: then preferences are only reported, as ``verdict.usage``.
 
     Raises:
         ConfigurationError: for options that cannot be meant.
@@ -112,6 +118,7 @@ class Gatekeeper(AgentView):
         resolver: Resolver | None = None,
         clock: Clock | None = None,
         mode: Literal["enforce", "report"] = "enforce",
+        enforce_usage: Collection[str] = (),
     ) -> None:
         identity = Identity.of(user_agent, token)
         if mode not in {"enforce", "report"}:
@@ -139,12 +146,21 @@ class Gatekeeper(AgentView):
             clock=clock,
             publisher=publisher,
         )
-        shared = Shared(robots_cache, pacer, pacing, clock, publisher, reports=mode == "report")
-        super().__init__(shared, identity)
+        shared = Shared(
+            robots_cache,
+            pacer,
+            pacing,
+            clock,
+            publisher,
+            reports=mode == "report",
+            enforcement=Enforcement(enforce_usage) if enforce_usage else None,
+        )
         pages = PageFetcher(
             self, fetcher, pacer, clock, publisher=publisher, max_concurrent=options.max_concurrent_fetches
         )
-        shared.files = SiteFiles(pages, options=options, clock=clock, publisher=publisher)
+        shared.files = SiteFiles(pages, options=options, clock=clock, publisher=publisher, daily={TDMREP_JSON})
+        shared.reservations = Reservations(shared.files)
+        super().__init__(shared, identity)
         self._mode = mode
 
     async def __aenter__(self) -> Self:

@@ -44,7 +44,7 @@ Item = TypeVar("Item")
 
 _BATCH: Final = 100
 _MIN_DEFERRAL_S: Final = 1.0  # a wall clock that jumped must not turn a deferral into a busy loop
-_DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS})
+_DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN})
 
 
 class QueueClosed(ClosedError):

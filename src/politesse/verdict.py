@@ -56,6 +56,10 @@ class Reason(StrEnum):
     """A host policy of this crawler exempts the host from robots.txt."""
     TOO_SLOW = "too-slow"
     """The site asks for a pace that this crawler will not keep, so it stays away."""
+    USAGE_DISALLOWED = "usage-disallowed"
+    """The site allows the request, but not a use that this crawler makes (``enforce_usage``)."""
+    USAGE_UNKNOWN = "usage-unknown"
+    """It could not be learned whether the site allows such a use."""
     INVALID_URL = "invalid-url"
     """The text is no http(s) URL; only where many are judged at once, elsewhere InvalidURL is raised."""
 
@@ -65,7 +69,9 @@ ALLOWING: Final = frozenset(
 )
 """The reasons that allow; all others deny."""
 
-UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.INVALID_URL})
+_BY_USAGE: Final = frozenset({Reason.USAGE_DISALLOWED, Reason.USAGE_UNKNOWN})
+
+UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.INVALID_URL})
 """The reasons that deny because nothing could be learned, not because the site said so."""
 
 
@@ -221,12 +227,13 @@ class Verdict:
 
     @property
     def usage(self) -> Usage | None:
-        """What robots.txt says about the use of the page; it never changes the answer. Made when it is asked for.
+        """What robots.txt says about the use of the page, and tdmrep.json where it was asked for ``enforce_usage``.
 
-        None where the page may not be requested, be it that this gate only reports: preferences exist for what may
-        be requested only (draft-ietf-aipref-attach 3.4). Without a robots.txt, nothing is stated.
+        It changes the answer only if that says so. Made when it is asked for. None where the page may not be requested
+        for another reason, be it that this gate only reports: preferences exist for what may be requested only
+        (draft-ietf-aipref-attach 3.4). Without a robots.txt, nothing is stated.
         """
-        if not self.match.allowed:
+        if not self.match.allowed and self.reason not in _BY_USAGE:
             return None
         return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(self.url)
 
@@ -268,7 +275,7 @@ class Verdict:
             return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
         if self.reason is Reason.UNREACHABLE and self.source is not None:
             return f"{words}: {printable(self.source.fault)}"
-        if self.reason is Reason.INVALID_URL:
+        if self.reason is Reason.INVALID_URL or self.reason in _BY_USAGE:
             return f"{words} {printable(self.note)}"
         return f"{words}: {printable(self.note)}" if self.note else words
 
@@ -286,6 +293,8 @@ _WORDS: Final = {
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
     Reason.TOO_SLOW: "the site asks for a slower pace than this crawler keeps",
+    Reason.USAGE_DISALLOWED: "the site does not want its content used for",
+    Reason.USAGE_UNKNOWN: "it is not known whether the site wants its content used for",
     Reason.INVALID_URL: "the URL",
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakMethod
 
@@ -19,6 +19,7 @@ from politesse.errors import ClosedError, ConfigurationError, Disallowed, Invali
 from politesse.events import Event
 from politesse.origin import Origin, split
 from politesse.pacing.pace import longest_stated_s
+from politesse.reservations import NOTHING_RESERVED, TDMREP_JSON, SiteAndReserved
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
@@ -35,15 +36,18 @@ if TYPE_CHECKING:
     from politesse.access.sitefiles import SiteFiles
     from politesse.clock import Clock
     from politesse.datatxt import FieldNames
+    from politesse.enforcement import Enforcement
     from politesse.events import Publisher
     from politesse.identity import Identity
     from politesse.pacing.pace import PacingOptions
     from politesse.pacing.scoped import Pacer
     from politesse.policy import HostPolicy
+    from politesse.reservations import Reservations, Reserved
     from politesse.robots import RuleSet
     from politesse.site import DataTxtAnswer
     from politesse.turns import Turn
-    from politesse.verdict import Match, NotYet
+    from politesse.usage import Usage
+    from politesse.verdict import Match, NotYet, StatesUsage
 
 Item = TypeVar("Item")
 
@@ -90,6 +94,8 @@ class Shared:
 
     Attributes:
         files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
+        reservations: what is in those of them that are called tdmrep.json. Set with the files.
+        enforcement: of usage preferences; None where they are only reported.
     """
 
     __slots__ = (
@@ -99,12 +105,14 @@ class Shared:
         "closing",
         "denied",
         "disallowed",
+        "enforcement",
         "files",
         "pacer",
         "pacing",
         "policies",
         "publisher",
         "reports",
+        "reservations",
     )
 
     def __init__(
@@ -116,9 +124,12 @@ class Shared:
         publisher: Publisher,
         *,
         reports: bool,
+        enforcement: Enforcement | None,
     ) -> None:
         self.cache = cache
         self.files: SiteFiles
+        self.reservations: Reservations
+        self.enforcement = enforcement
         self.pacer = pacer
         self.pacing = pacing
         self.clock = clock
@@ -163,7 +174,17 @@ class AgentView:
         identity: the User-Agent and the product tokens that it judges for.
     """
 
-    __slots__ = ("_agent", "_entries", "_monotonic", "_normalise", "_policies", "_publisher", "_shared", "identity")
+    __slots__ = (
+        "_agent",
+        "_at_once",
+        "_entries",
+        "_monotonic",
+        "_normalise",
+        "_policies",
+        "_publisher",
+        "_shared",
+        "identity",
+    )
 
     def __init__(self, shared: Shared, identity: Identity) -> None:
         self.identity = identity
@@ -171,6 +192,8 @@ class AgentView:
         self._agent = identity.agent
         # Held here as well, because the hot path would pay for each step on the way to them.
         self._entries = shared.cache.entries
+        # Where preferences are enforced there is more to look at than rules: everything takes the slow road.
+        self._at_once = self._entries if shared.enforcement is None else {}
         self._policies = shared.policies
         self._publisher = shared.publisher
         self._normalise = shared.cache.normalise
@@ -184,7 +207,7 @@ class AgentView:
         place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
         if (
             place > 0
-            and (entry := self._entries.get(url[:place])) is not None
+            and (entry := self._at_once.get(url[:place])) is not None
             and (not self._policies or entry.origin.pacing_host not in self._policies)
         ):
             rules = entry.rules.get(self._agent)
@@ -221,10 +244,14 @@ class AgentView:
         if verdict is not None:
             return verdict
         origin, target = split(url)
+        enforcement = self._shared.enforcement
+        reserved = None
+        if enforcement is not None and enforcement.needs_tdmrep(target):
+            reserved = await self._shared.reservations.learn(self, origin)
         entry = await self._shared.cache.entry(origin, self._agent)
         # Looked at again: the host may have been settled while its robots.txt was waited for.
         verdict = self._by_policy(url, origin)
-        return self._judge(url, entry, target) if verdict is None else verdict
+        return self._judge(url, entry, target, reserved) if verdict is None else verdict
 
     async def check_batch(self, urls: Iterable[str]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the origins are asked at the same time.
@@ -339,6 +366,19 @@ class AgentView:
             return Sitemaps(verdict=verdict)
         return await read_sitemaps(await self._shared.cache.entry(origin, self._agent), self._agent)
 
+    async def usage(self, url: str) -> Usage | None:
+        """Return what a site says about the use of a page: in robots.txt, and in its tdmrep.json, asked for as a page.
+
+        ``politesse.page.response_usage`` tells what its response says, and ``politesse.usage.combine`` joins the two.
+        None where the page may not be requested. As with ``datatxt``, do not wait for it within a turn of the same
+        host. Raises InvalidURL, ClosedError.
+        """
+        verdict = await self.check(url)
+        if verdict.usage is None:
+            return None
+        reserved = await self._shared.reservations.learn(self, Origin.of(url))
+        return SiteAndReserved(verdict.site_usage, reserved).usage(url)
+
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.
 
@@ -398,8 +438,13 @@ class AgentView:
             self._publisher.publish(event)
 
     def ask_ahead(self, origin: Origin) -> None:
-        """Have the robots.txt of ``origin`` asked for, without waiting for it."""
-        self._shared.cache.ask_ahead(origin, self._agent)
+        """Have asked for, without waiting, what has to be known of ``origin``: robots.txt, and then tdmrep.json."""
+        cache, enforcement = self._shared.cache, self._shared.enforcement
+        entry = cache.valid(str(origin))
+        if enforcement is not None and entry is not None and entry.answers(self._agent):
+            self._shared.reservations.ask_ahead(origin)
+        else:
+            cache.ask_ahead(origin, self._agent)
 
     def peek_or_invalid(self, url: str) -> Verdict | None:
         """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
@@ -415,7 +460,11 @@ class AgentView:
         cache = self._shared.cache
         entry = cache.valid(str(origin))
         if entry is not None and entry.answers(self._agent):
-            return self._judge(url, entry, target)
+            enforcement = self._shared.enforcement
+            if enforcement is None or not enforcement.needs_tdmrep(target):
+                return self._judge(url, entry, target)
+            reserved = self._reserved(entry)
+            return None if reserved is None else self._judge(url, entry, target, reserved)
         match = self._match(url, target, None)
         return self._verdict(url, match) if match.reason is Reason.ROBOTS_TXT else None
 
@@ -435,21 +484,49 @@ class AgentView:
         except InvalidURL as error:
             raise InvalidURL(url, error.problem) from None  # the whole of it is what the caller gave
 
-    def _judge(self, url: str, entry: Entry, target: str) -> Verdict:
+    def _decide(self, url: str, entry: Entry, target: str) -> Match:
         successful = entry.source.result is AccessResult.SUCCESSFUL
         match = self._match(url, target, entry.rules[self._agent] if successful else None)
         if not successful and match.reason is not Reason.ROBOTS_TXT:
             match = _WHOLE_SITE[entry.source.result]
-        return self._verdict(url, match, entry)
+        return match
 
-    def _verdict(self, url: str, match: Match, entry: Entry | None = None, note: str = "") -> Verdict:
+    def _judge(self, url: str, entry: Entry, target: str, reserved: Reserved | None = None) -> Verdict:
+        match = self._decide(url, entry, target)
+        rules = entry.rules.get(self._agent)
+        site_usage: StatesUsage | None = None if rules is None else rules.site_usage
+        if reserved is not None:
+            site_usage = SiteAndReserved(site_usage, reserved)
+        enforcement = self._shared.enforcement
+        if enforcement is not None and match.allowed:
+            usage = None if site_usage is None else site_usage.usage(url)
+            if (objection := enforcement.objection(target, usage, reserved)) is not None:
+                not_before = None if reserved is None else reserved.not_before
+                return self._verdict(url, WITHOUT_RULE[objection[0]], entry, objection[1], site_usage, not_before)
+        return self._verdict(url, match, entry, site_usage=site_usage)
+
+    def _reserved(self, entry: Entry) -> Reserved | None:
+        """Return what tdmrep.json reserves; nothing where robots.txt forbids it to us, None where it is not known."""
+        if not self._decide(f"{entry.origin}{TDMREP_JSON}", entry, TDMREP_JSON).allowed:
+            return NOTHING_RESERVED
+        return self._shared.reservations.known(entry.origin)
+
+    def _verdict(
+        self,
+        url: str,
+        match: Match,
+        entry: Entry | None = None,
+        note: str = "",
+        site_usage: StatesUsage | None = None,
+        not_before: float | None = None,
+    ) -> Verdict:
         """Make, count and tell a verdict."""
         allowed = self._shared.count(match.reason)
-        source, age_s, site_usage = None, 0.0, None
+        source, age_s = None, 0.0
         if entry is not None:
             source, age_s = entry.source, self._monotonic() - entry.confirmed_mono
-            if (rules := entry.rules.get(self._agent)) is not None:
-                site_usage = rules.site_usage
+            if not_before is not None:
+                source = replace(source, not_before=not_before)
         verdict = Verdict(url, self._agent, allowed, match, source, age_s, note, site_usage)
         if self._publisher.subscribers:
             self._publisher.publish(Decided(verdict))

@@ -110,7 +110,7 @@ def test_vocabularies_never_raise(value: str) -> None:
     parse_content_usage(value)
     parse_content_signal(value)
     header_usage([(name, value) for name in ("Content-Usage", "Link", "tdm-reservation", "tdm-policy")], "https://h/")
-    meta_usage([("robots", value), ("tdm-reservation", value), (value, "noai")], value)
+    meta_usage([("tdm-policy", value), ("tdm-reservation", value), (value, "1")])
 
 
 @given(st.one_of(st.binary(), VALUES.map(lambda text: text.encode("utf-8", "surrogatepass"))))

@@ -95,14 +95,15 @@ class CacheOptions:
             retry_max_s=self.retry_max_s,
         )
 
-    def file_policy(self) -> AccessPolicy:
+    def file_policy(self, max_days: int = 7) -> AccessPolicy:
         """Return these choices for the other files of a site, which no dialect of robots.txt speaks about.
 
         A week where no header says how long, and a day for what is not there: "A Method for Web Data Discovery" 3.4,
         and RFC 9309 2.4 for the lack of a file. What is refused is as good as not there; nothing is closed by it.
         """
+        max_s = max_days * _DAY_S
         return AccessPolicy(
-            lifetimes=Lifetimes(default_s=7 * _DAY_S, max_s=7 * _DAY_S, max_unavailable_s=_DAY_S),
+            lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=_DAY_S),
             min_lifetime_s=self.min_lifetime_s,
             refresh_after=self.refresh_after,
             forbidden_disallows=False,

@@ -21,10 +21,10 @@ from politesse.ports import FetchRequest, FetchResponse
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from politesse.access.options import CacheOptions
-    from politesse.access.outcome import Record, Standing
+    from politesse.access.outcome import AccessPolicy, Record, Standing
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
@@ -100,6 +100,7 @@ class _Known:
     """What is known about a file, and when that was judged, on both clocks."""
 
     record: Record
+    policy: AccessPolicy
     truncated: bool
     at_wall: float
     at_mono: float
@@ -121,6 +122,7 @@ class SiteFiles:
         clock: both clocks.
         publisher: receives SiteFileFetched.
         jitter: returns 0 to 1, to spread retries.
+        daily: the paths of files that hold for a day at most, as robots.txt does; others hold for up to a week.
     """
 
     def __init__(
@@ -131,9 +133,12 @@ class SiteFiles:
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float] = random.random,
+        daily: Collection[str] = (),
     ) -> None:
         self._fetcher = fetcher
-        self._policy = options.file_policy()
+        self._weekly_policy = options.file_policy()
+        self._daily_policy = options.file_policy(max_days=1)
+        self._daily = daily
         self._max_bytes = options.max_site_files_bytes
         self._clock = clock
         self._publisher = publisher
@@ -174,6 +179,18 @@ class SiteFiles:
         self._known.move_to_end(url)
         return _site_file(url, known, held)
 
+    def peek(self, origin: Origin, path: str) -> SiteFile | None:
+        """Return what is known now about the file of ``origin`` at ``path``; None where it has to be asked for."""
+        url = f"{origin}{path}"
+        known = self._known.get(url)
+        held = None if known is None else self._standing(url, known)
+        return None if known is None or held is None else _site_file(url, known, held)
+
+    def ask_ahead(self, origin: Origin, path: str) -> None:
+        """Have a file asked for, without waiting for it."""
+        if not self._closed and self._flights.get(f"{origin}{path}") is None:
+            self._take_off(origin, path)
+
     def forget(self, origin: Origin) -> None:
         """Drop what is known about the files of ``origin``."""
         for url in [url for url in self._known if url.startswith(f"{origin}/")]:
@@ -192,7 +209,7 @@ class SiteFiles:
     def _standing(self, url: str, known: _Known) -> Standing | None:
         # What was judged in wall time is held to in monotonic time, however the wall clock may be set in between.
         now_wall = known.at_wall + (self._clock.monotonic() - known.at_mono)
-        return standing(known.record, url, now_wall, self._policy)
+        return standing(known.record, url, now_wall, known.policy)
 
     def _take_off(self, origin: Origin, path: str) -> Flight[SiteFile]:
         flight: Flight[SiteFile] = Flight()
@@ -217,12 +234,13 @@ class SiteFiles:
         validators = None if record is None else record.validators
         result = await self._fetcher.fetch(FetchRequest(origin, _MAX_REDIRECTS, validators, path))
         now_wall = self._clock.wall()
-        record = advance(record, result, now_wall, self._policy, self._jitter())
+        policy = self._daily_policy if path in self._daily else self._weekly_policy
+        record = advance(record, result, now_wall, policy, self._jitter())
         truncated = before is not None and before.truncated
-        if isinstance(result, FetchResponse) and classify(result, self._policy) is AccessResult.SUCCESSFUL:
+        if isinstance(result, FetchResponse) and classify(result, policy) is AccessResult.SUCCESSFUL:
             truncated = result.truncated  # else the copy at hand stays as it is
-        known = _Known(record, truncated, now_wall, self._clock.monotonic())
-        held = standing(record, url, now_wall, self._policy)
+        known = _Known(record, policy, truncated, now_wall, self._clock.monotonic())
+        held = standing(record, url, now_wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")
         self._keep(url, known)

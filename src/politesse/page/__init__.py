@@ -3,7 +3,8 @@
 ::
 
     headers ──────────────────────────────> statements ─> PageDirectives
-    octets ─ encoding ─> text ─ tags ─> html ─┘       └─> followable_links
+    octets ─ encoding ─> text ─ tags ─> html ─┘       └─> followable_links, response_usage
+    tdmrep.json ─> tdmrep_usage
 
 Reading HTML needs the extra ``html``; what headers say is read without it.
 """
@@ -13,6 +14,8 @@ from politesse.page.headers import Headers
 from politesse.page.html import Html, Link, Meta, is_html, read_html
 from politesse.page.links import followable_links
 from politesse.page.statements import Directive, Statement
+from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
+from politesse.page.usage import response_usage
 
 __all__ = [
     "Directive",
@@ -23,7 +26,11 @@ __all__ = [
     "PageAnswer",
     "PageDirectives",
     "Statement",
+    "TdmRep",
     "followable_links",
     "is_html",
+    "parse_tdmrep",
     "read_html",
+    "response_usage",
+    "tdmrep_usage",
 ]

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
-from politesse.robots.agents import product_token
-from politesse.usage import License, Mechanism, Place, Preference, Purpose, Statement, Usage
+from politesse.page.headers import header_pairs
+from politesse.usage import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
 from politesse.vocabulary import MAX_OCTETS, is_absolute_url, parse_content_usage, parse_tdm_reservation, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from politesse.page.directives import PageDirectives
+    from politesse.page.headers import Headers
 
 _BLANKS: Final = " \t"
 _CONTENT_USAGE: Final = "content-usage"
@@ -20,7 +23,6 @@ _LINK: Final = "link"
 _TDM_RESERVATION: Final = "tdm-reservation"
 _TDM_POLICY: Final = "tdm-policy"
 _HEADERS: Final = (_CONTENT_USAGE, _LINK, _TDM_RESERVATION, _TDM_POLICY)
-_EVERY_ROBOT: Final = "robots"
 _NOAI: Final = {"noai": "", "noimageai": "images"}
 
 # Runs of one class of characters, which cannot backtrack.
@@ -53,31 +55,37 @@ def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: st
     return Usage(tuple(said), tuple(said), tuple(_licenses(lines[_LINK], url)))
 
 
-def meta_usage(metas: Iterable[tuple[str, str]], agent: str | Sequence[str]) -> Usage:
-    """Return what the META elements of a page say: ``tdm-reservation``, and ``noai`` among the robots directives.
+def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
+    """Return what the META elements of a page say about text and data mining: ``tdm-reservation``.
+
+    Args:
+        metas: name and content of each, in their order. Names are compared without case.
+    """
+    reservations: list[str] = []
+    policies: list[str] = []
+    for given, content in metas:
+        name = given.strip().lower()
+        if name == _TDM_RESERVATION:
+            reservations.append(content[:MAX_OCTETS])
+        elif name == _TDM_POLICY:
+            policies.append(content[:MAX_OCTETS])
+    said = tuple(_reservations(reservations, policies, Place.META))
+    return Usage(said, said)
+
+
+def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
+    """Return all that a response says: its headers, its META elements, and ``noai`` among its directives for robots.
 
     ``noai`` says that the page must not train a model, ``noimageai`` that its images must not: that is told, and
     decides nothing for the page.
 
     Args:
-        metas: name and content of each, in their order. Names are compared without case.
-        agent: the product token of the crawler, a User-Agent string, or several of either. Robots directives count
-            where the name is ``robots`` or one of these tokens.
+        headers: see ``politesse.page.Headers``.
+        page: what the response says to the crawler that asks.
+        url: the absolute URL of the response, which relative licenses are resolved against.
     """
-    tokens = {product_token(one) for one in ([agent] if isinstance(agent, str) else agent)} - {""}
-    reservations: list[str] = []
-    policies: list[str] = []
-    said: list[Statement] = []
-    for given, whole in metas:
-        name, content = given.strip().lower(), whole[:MAX_OCTETS]
-        if name == _TDM_RESERVATION:
-            reservations.append(content)
-        elif name == _TDM_POLICY:
-            policies.append(content)
-        elif name == _EVERY_ROBOT or name in tokens:
-            said += _noai(name, content)
-    said += _reservations(reservations, policies, Place.META)
-    return Usage(tuple(said), tuple(said))
+    noai = tuple(_noai(page))
+    return combine([header_usage(header_pairs(headers), url), meta_usage(page.metas), Usage(noai, noai)])
 
 
 def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
@@ -105,18 +113,14 @@ def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) 
         yield Statement(Purpose.TDM, Preference.UNSTATED, Mechanism.TDMREP, place, text, policy=policy)
 
 
-def _noai(name: str, content: str) -> Iterator[Statement]:
-    words = set(content.lower().replace(",", " ").split())
+def _noai(page: PageDirectives) -> Iterator[Statement]:
     for word, media in _NOAI.items():
-        if word in words:
+        for said in page.named(word):
+            place = Place.META if said.field.startswith("META ") else Place.HEADER
+            text = f"{said.field}: {said.text[:MAX_OCTETS]}"
+            scope = said.directive.scope
             yield Statement(
-                Purpose.AI_TRAIN,
-                Preference.DISALLOWED,
-                Mechanism.NOAI,
-                Place.META,
-                f"{name}: {content}",
-                agent="" if name == _EVERY_ROBOT else name,
-                media=media,
+                Purpose.AI_TRAIN, Preference.DISALLOWED, Mechanism.NOAI, place, text, agent=scope, media=media
             )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from multidict import CIMultiDict
 
+from politesse.page import Html, Meta, PageDirectives, response_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
 from politesse.page.usage import _past, header_usage, meta_usage
 from politesse.robots import RobotsTxt
@@ -13,6 +14,9 @@ from politesse.vocabulary import MAX_OCTETS
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Sequence
+
+    from politesse.usage import Usage
 
 ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Preference.UNSTATED
 TRAIN, SEARCH, TDM = Purpose.AI_TRAIN, Purpose.SEARCH, Purpose.TDM
@@ -145,26 +149,31 @@ def test_hostile_links_are_read_once(unit: str, monkeypatch: pytest.MonkeyPatch)
 def test_odd_characters_never_raise(value: str) -> None:
     headers = [(name, value) for name in ("Link", "Content-Usage", "tdm-reservation", "tdm-policy")]
     header_usage(headers, PAGE).explain()
-    meta_usage([("robots", value), ("tdm-reservation", value), ("tdm-policy", value), (value, value)], "x").explain()
+    said([("robots", value), ("tdm-reservation", value), ("tdm-policy", value), (value, value)], "x").explain()
+
+
+def said(metas: list[tuple[str, str]], agent: str | list[str], headers: Sequence[tuple[str, str]] = ()) -> Usage:
+    page = PageDirectives.from_html(headers, Html(tuple(Meta(*meta) for meta in metas)), agent)
+    return response_usage(headers, page, PAGE)
 
 
 def test_noai_forbids_training() -> None:
-    (one,) = meta_usage([("ROBOTS", "noindex,NOAI")], "ExampleBot").statements
+    (one,) = said([("ROBOTS", "noindex,NOAI")], "ExampleBot").statements
     assert (one.purpose, one.preference) == (TRAIN, DISALLOWED)
     assert (one.mechanism, one.place, one.agent, one.text) == (
         Mechanism.NOAI,
         Place.META,
         "",
-        "robots: noindex,NOAI",
+        "META robots: noindex,NOAI",
     )
 
 
 def test_noimageai_is_told_and_decides_nothing_for_the_page() -> None:
-    usage = meta_usage([("robots", "noimageai")], "ExampleBot")
+    usage = said([("robots", "noimageai")], "ExampleBot")
     assert usage.preference(TRAIN) is UNSTATED
     assert [(one.preference, one.media) for one in usage.statements] == [(DISALLOWED, "images")]
     assert "images only" in usage.explain()
-    both = meta_usage([("robots", "noai, noimageai")], "ExampleBot")
+    both = said([("robots", "noai, noimageai")], "ExampleBot")
     assert both.preference(TRAIN) is DISALLOWED
     assert len(both.statements) == 2
 
@@ -183,18 +192,25 @@ def test_noimageai_is_told_and_decides_nothing_for_the_page() -> None:
     ],
 )
 def test_noai_counts_for_robots_and_the_crawlers_own_name(name: str, agent: str | list[str], counts: bool) -> None:  # noqa: FBT001
-    usage = meta_usage([(name, "noai")], agent)
+    usage = said([(name, "noai")], agent)
     assert (usage.preference(TRAIN) is DISALLOWED) is counts
 
 
 def test_word_that_only_starts_so_is_no_noai() -> None:
-    assert meta_usage([("robots", "noaid, no-ai, noai=no")], "x").statements == ()
+    assert said([("robots", "noaid, nonoai, noaitraining")], "x").statements == ()
+
+
+def test_noai_counts_in_a_header_for_whom_it_is_scoped_to() -> None:
+    headers = [("X-Robots-Tag", "examplebot: noai"), ("X-Robots-Tag", "otherbot: noimageai")]
+    (one,) = said([], "ExampleBot", headers).statements
+    assert (one.place, one.agent, one.text) == (Place.HEADER, "examplebot", "X-Robots-Tag: examplebot: noai")
+    assert said([], "x", headers).statements == ()
 
 
 def test_tdm_reservation_meta_with_its_policy() -> None:
-    (one,) = meta_usage([("TDM-reservation", " 1 "), ("tdm-policy", POLICY)], "x").statements
+    (one,) = meta_usage([("TDM-reservation", " 1 "), ("tdm-policy", POLICY)]).statements
     assert (one.preference, one.place, one.policy) == (DISALLOWED, Place.META, POLICY)
-    assert meta_usage([("tdm-reservation", "0"), ("tdm-reservation", "1")], "x").preference(TDM) is DISALLOWED
+    assert meta_usage([("tdm-reservation", "0"), ("tdm-reservation", "1")]).preference(TDM) is DISALLOWED
 
 
 def test_everything_together() -> None:
@@ -204,7 +220,7 @@ def test_everything_together() -> None:
     assert robots is not None
     doc = parse_tdmrep(b'[{"location": "/dir/", "tdm-reservation": 1}]')
     headers = header_usage({"tdm-reservation": "0", "Link": "</l>; rel=license"}, PAGE)
-    metas = meta_usage([("robots", "noai")], "x")
+    metas = said([("robots", "noai")], "x")
     usage = combine([robots, tdmrep_usage(doc, PAGE), headers, metas])
     assert usage.preference(TDM) is ALLOWED  # the header is nearer than the file
     assert usage.preference(TRAIN) is DISALLOWED  # META against robots.txt: another mechanism

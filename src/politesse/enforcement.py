@@ -1,0 +1,62 @@
+"""Usage preferences that a crawler holds itself to: what a site does not want its content used for is not requested."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import ConfigurationError
+from politesse.reservations import TDMREP_JSON
+from politesse.robots.ruleset import ROBOTS_TXT
+from politesse.usage import Preference, Purpose
+from politesse.verdict import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse.reservations import Reserved
+    from politesse.usage import Usage
+
+_NOT_ASKED_ABOUT: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # they are read to learn what may be used
+
+
+class Enforcement:
+    """Denies what a site does not want its content used for.
+
+    Args:
+        purposes: what for.
+
+    Raises:
+        ConfigurationError: for what is no purpose.
+    """
+
+    __slots__ = ("_purposes",)
+
+    def __init__(self, purposes: Iterable[str]) -> None:
+        self._purposes = _purposes(purposes)
+
+    def needs_tdmrep(self, target: str) -> bool:
+        """Whether tdmrep.json has to be known before a target is judged."""
+        return Purpose.TDM in self._purposes and target not in _NOT_ASKED_ABOUT
+
+    def objection(self, target: str, usage: Usage | None, reserved: Reserved | None) -> tuple[Reason, str] | None:
+        """Return why a target that may be requested is not to be, with the words for it; None where nothing is."""
+        if target in _NOT_ASKED_ABOUT:
+            return None
+        for purpose in Purpose:
+            if purpose in self._purposes and usage is not None:
+                deciding = usage.deciding(purpose)
+                if deciding and deciding[0].preference is Preference.DISALLOWED:
+                    return Reason.USAGE_DISALLOWED, f"{purpose}, by {deciding[0]}"
+        if reserved is not None and reserved.fault:
+            return Reason.USAGE_UNKNOWN, f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {reserved.fault}"
+        return None
+
+
+def _purposes(given: Iterable[str]) -> frozenset[Purpose]:
+    if isinstance(given, str):
+        raise ConfigurationError(f"enforce_usage={given!r}: give a set, as in {{{given!r}}}")
+    known = {purpose.value: purpose for purpose in Purpose}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ConfigurationError(f"enforce_usage: {unknown[0]!r} is no purpose; they are {', '.join(known)}")
+    return frozenset(known[name] for name in given)

@@ -1,0 +1,270 @@
+"""A gate that enforces usage preferences denies what a site does not want its content used for, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from politesse import (
+    ConfigurationError,
+    Disallowed,
+    Event,
+    Gatekeeper,
+    PacingOptions,
+    PoliteQueue,
+    Preference,
+    Purpose,
+    Reason,
+    RobotsFetched,
+)
+from politesse.access.sitefiles import SiteFileFetched
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse.testing import Answer
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+TDMREP = f"{SITE}/.well-known/tdmrep.json"
+PAGE = f"{SITE}/page"
+RESERVED = '[{"location": "/page", "tdm-reservation": 1, "tdm-policy": "https://example.com/p"}]'
+SIGNALS = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nDisallow: /private\n"
+
+
+def _gate(answers: Mapping[str, Answer | list[Answer]], *purposes: str, **options: Any) -> Gatekeeper:
+    options.setdefault("clock", ManualClock(autojump=True))
+    return Gatekeeper(UA, fetcher=ScriptedFetcher(answers), enforce_usage=set(purposes), **options)
+
+
+async def test_by_default_a_preference_is_only_reported() -> None:
+    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.NO_RULE
+        assert verdict.usage is not None
+        assert verdict.usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+        assert verdict.usage.preference(Purpose.TDM) is Preference.UNSTATED
+
+
+async def test_a_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_says_so() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+        verdict = await gate.check(PAGE)
+        assert not verdict
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+        assert "ai-train, by robots.txt line 2: Content-Signal: search=yes, ai-train=no" in verdict.explain()
+        assert verdict.usage is not None
+        assert verdict.usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+        assert gate.peek(PAGE) is not None
+        assert gate.statistics().denied == {Reason.USAGE_DISALLOWED: 2}
+
+
+async def test_a_purpose_that_nobody_enforces_denies_nothing() -> None:
+    async with _gate({SITE: SIGNALS}, "search", "ai-input") as gate:
+        assert await gate.check(PAGE)
+
+
+async def test_a_rule_that_disallows_is_the_reason_before_any_preference() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+        assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
+
+
+async def test_robots_txt_itself_may_be_requested_whatever_it_says() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train", "tdm") as gate:
+        assert (await gate.check(f"{SITE}/robots.txt")).reason is Reason.ROBOTS_TXT
+
+
+async def test_in_report_mode_everything_is_allowed_and_the_reason_told() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train", mode="report") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+
+
+async def test_a_reservation_in_tdmrep_json_denies_what_it_is_about() -> None:
+    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+        assert "tdm, by tdmrep.json entry 1" in str(verdict)
+        assert (await gate.check(f"{SITE}/other")).reason is Reason.NO_RULE
+
+
+async def test_tdmrep_json_is_asked_for_once_in_its_turn_and_only_for_tdm() -> None:
+    clock = ManualClock(autojump=True)
+    asked: list[tuple[str, float]] = []
+
+    class Fetcher(ScriptedFetcher):
+        async def fetch(self, request: Any, /) -> Any:
+            asked.append((request.url, clock.monotonic()))
+            return await super().fetch(request)
+
+    robots = "User-agent: *\nCrawl-delay: 7\n"
+    for purposes, files in ((set[str](), 0), ({"ai-train"}, 0), ({"tdm"}, 1)):
+        asked.clear()
+        fetcher = Fetcher({SITE: robots, TDMREP: RESERVED})
+        async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage=purposes) as gate:
+            await asyncio.gather(*(gate.check(f"{SITE}/{n}") for n in range(5)))
+            assert [url for url, _ in asked] == [f"{SITE}/robots.txt", TDMREP][: 1 + files]
+    assert asked[1][1] - asked[0][1] >= 7.0
+
+
+@pytest.mark.parametrize("answer", [404, 410, 403, '<!doctype html><a href="/">home</a>', "[]", "[{}]"])
+async def test_a_site_without_reservations_reserves_nothing(answer: Answer) -> None:
+    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [500, 503, 429, FetchFault(FaultKind.TIMEOUT, "too late", TDMREP), RuntimeError("broken")],
+    ids=["500", "503", "429", "timeout", "fetcher that raises"],
+)
+async def test_a_tdmrep_json_that_cannot_be_got_closes_the_gate_until_it_is_asked_for_again(answer: Answer) -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: [answer, "[]"]}, "tdm", clock=clock) as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.USAGE_UNKNOWN
+        assert not verdict
+        assert verdict.not_before is not None
+        assert verdict.not_before > clock.wall()
+        assert "tdmrep.json could not be read" in verdict.explain()
+        clock.advance(verdict.not_before - clock.wall() + 1)
+        assert await gate.check(PAGE)
+
+
+@pytest.mark.parametrize("body", ["12", "{}", "[", '"x"', "[" * 100_000, b"\x00\xff"])
+async def test_a_tdmrep_json_that_cannot_be_read_closes_the_gate(body: Answer) -> None:
+    async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.USAGE_UNKNOWN
+        assert gate.peek(PAGE) is not None
+
+
+@pytest.mark.parametrize("second", ["[", "<html>please log in</html>", "12"])
+async def test_what_cannot_be_read_takes_back_no_reservation_that_was_read_before(second: str) -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: [RESERVED, second, "[]"]}, "tdm", clock=clock) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        clock.advance(86_400)
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        clock.advance(86_400)
+        assert await gate.check(PAGE), "what can be read takes it back"
+
+
+async def test_a_tdmrep_json_is_asked_for_again_after_a_day() -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: ["[]", RESERVED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
+        assert await gate.check(PAGE)
+        clock.advance(70_000)
+        assert await gate.check(PAGE)
+        assert fetcher.count(TDMREP) == 1
+        clock.advance(16_500)
+        assert not await gate.check(PAGE)
+        assert fetcher.count(TDMREP) == 2
+
+
+async def test_where_robots_txt_forbids_tdmrep_json_it_is_not_asked_for_and_nothing_is_reserved() -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: *\nDisallow: /.well-known/\n", TDMREP: RESERVED})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
+        assert await gate.check(PAGE)
+        assert gate.peek(PAGE)
+        assert fetcher.count(TDMREP) == 0
+
+
+async def test_try_turn_has_both_files_asked_for_and_then_gives_turns() -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", clock=clock) as gate:
+        for _ in range(200):
+            turn = gate.try_turn(f"{SITE}/free")
+            if turn:
+                break
+            await clock.sleep(0.1)
+        assert turn
+        turn.give_back()
+        with pytest.raises(Disallowed):
+            gate.try_turn(PAGE)
+
+
+async def test_a_queue_hands_out_what_may_be_used_and_refuses_the_rest() -> None:
+    refused: list[object] = []
+    async with _gate({SITE: SIGNALS, "https://free.example": "", TDMREP: RESERVED}, "ai-train", "tdm") as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda item, verdict: refused.append(item))
+        for url in (PAGE, "https://free.example/a", "https://free.example/b"):
+            await queue.put(url)
+        queue.close()
+        got = []
+        for _ in range(2):
+            async with queue.turn() as turn:
+                got.append(turn.url)
+        await queue.join()
+    assert sorted(got) == ["https://free.example/a", "https://free.example/b"]
+    assert refused == [PAGE]
+
+
+async def test_a_queue_waits_for_a_tdmrep_json_that_fails_at_first() -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: [503, "[]"]}, "tdm", clock=clock) as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with asyncio.timeout(20), queue.turn() as turn:
+            assert turn.url == PAGE
+
+
+async def test_usage_tells_what_both_files_say_and_asks_for_them_itself() -> None:
+    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
+        usage = await gate.usage(PAGE)
+        assert usage is not None
+        assert usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+        assert usage.preference(Purpose.SEARCH) is Preference.ALLOWED
+        assert usage.preference(Purpose.TDM) is Preference.DISALLOWED
+        assert usage.preference(Purpose.AI_INPUT) is Preference.UNSTATED
+        assert usage.deciding(Purpose.TDM)[0].policy == "https://example.com/p"
+        assert await gate.usage(f"{SITE}/private") is None
+
+
+async def test_a_verdict_tells_of_both_files_where_tdm_is_enforced() -> None:
+    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}, "tdm") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.usage is not None
+        assert str(verdict.usage) == "search=allowed, ai-train=disallowed, tdm=disallowed"
+
+
+async def test_views_enforce_what_their_gatekeeper_does() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+        assert (
+            await gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0").check(PAGE)
+        ).reason is Reason.USAGE_DISALLOWED
+
+
+async def test_a_large_tdmrep_json_is_read_beside_the_event_loop() -> None:
+    body = '[{"location": "/page", "tdm-reservation": 1},' + '{"location": "/x", "tdm-reservation": 0},' * 3_000
+    async with _gate({SITE: "", TDMREP: body[:-1] + "]"}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        assert gate.peek(PAGE) is not None
+
+
+async def test_a_tdmrep_json_that_was_cut_is_not_read() -> None:
+    cut = FetchResponse(200, TDMREP, body=b"[]", truncated=True)
+    async with _gate({SITE: "", TDMREP: cut}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
+
+
+async def test_the_files_are_told_of_as_events() -> None:
+    events: list[Event] = []
+    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", pacing=PacingOptions(min_delay_s=0.0)) as gate:
+        gate.subscribe(events.append)
+        await gate.check(PAGE)
+    assert [type(event) for event in events if isinstance(event, RobotsFetched | SiteFileFetched)] == [
+        RobotsFetched,
+        SiteFileFetched,
+    ]
+
+
+@pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}])
+def test_what_is_no_purpose_is_named(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="enforce_usage"):
+        Gatekeeper(UA, enforce_usage=given)
