@@ -63,7 +63,8 @@ SCRAPY: Final = Peer(
             "another scheme is not followed, and the body of the redirect is the file."
         ),
         ("endless-body", "100-mb-line", "million-groups", "gzip-bomb-"): (
-            "Whatever comes up to DOWNLOAD_MAXSIZE, 1 GiB by default, also when decoded, is kept and parsed whole."
+            "Whatever comes up to DOWNLOAD_MAXSIZE, 1 GiB by default, also when decoded, is kept and parsed whole; "
+            "what is larger, or takes longer than the timeout, counts as not downloaded, which opens all."
         ),
         ("gzip-cut", "gzip-in-gzip"): "What can be decoded is taken for the whole.",
         ("certificate-",): "DOWNLOAD_VERIFY_CERTIFICATES is False by default.",
@@ -86,7 +87,8 @@ CRAWLEE: Final = Peer(
             "and of too many redirects, too."
         ),
         ("endless-body", "100-mb-line", "million-groups", "gzip-bomb-"): (
-            "The body has no limit of its own, is kept whole, and parsed whole in the event loop."
+            "The body has no limit, is kept whole, and parsed whole in the event loop. Where it dies, impit has come "
+            "to the memory that a crawl may take here, and aborts the process."
         ),
         ("redirect-",): (
             "ImpitHttpClient follows up to 20, to whatever http or https address; a target of another scheme is not "
