@@ -79,7 +79,7 @@ def run(_: Settings) -> Iterator[str]:
         [
             *(f"{peer.title}: {peer.means}" for peer in peers),
             *(f"{peer.package} is not installed, and has no column" for peer in PEERS if not peer.installed),
-            fill(f"not shown: {', '.join(sorted(FAULTS.keys() - faults.keys()))}", 120),
+            fill(f"not shown: {', '.join(sorted(FAULTS.keys() - faults.keys()))}", 120, break_on_hyphens=False),
         ]
     )
     results = asyncio.run(crawl(peers, [_NO_FAULT, *faults.values()]))
@@ -184,7 +184,9 @@ def _notes(peers: Sequence[Peer], faults: Mapping[str, Fault]) -> Iterator[str]:
         for prefixes, text in peer.notes.items():
             if any(name.startswith(prefixes) for name in faults):
                 where = ", ".join(f"{prefix}..." for prefix in prefixes)
-                lines.append(fill(f"{where}: {text}", 120, initial_indent="  ", subsequent_indent="    "))
+                lines.append(
+                    fill(f"{where}: {text}", 120, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+                )
         if lines:
             yield "\n".join([f"{peer.title}:", *lines])
 
