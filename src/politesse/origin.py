@@ -14,11 +14,12 @@ from politesse.errors import InvalidURL
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
-MAX_URL_LENGTH: Final = 16_384
+MAX_URL_LENGTH: Final = 20_480
 """Characters of the longest URL, and octets of the longest request target, that are judged.
 
-RFC 9110 4.1 asks all to support 8,000 octets, and no server in wide use takes more than 16 KiB in its default settings.
-What a decision costs is bounded by octets of patterns times octets of the target, so the target must be bounded, too.
+RFC 9110 4.1 asks all to support 8,000 octets, few servers take more than 16 KiB, and the longest pattern that Google's
+reader keeps of a line has 16,663. What a decision costs is bounded by octets of patterns times octets of the target, so
+the target must be bounded, too.
 """
 
 # RFC 3986 3.2.2 allows more in a reg-name than any host name holds; what DNS and hosts files know is this.
