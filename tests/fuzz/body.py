@@ -1,7 +1,8 @@
 """The decoding of bodies.
 
 Invariant: however the octets of a body are cut into pieces, in every encoding, the same comes of it: the file, at most
-the limit of it, in whole lines where there is more; or the same kind of fault. No more than that is ever held.
+the limit of it, in whole lines where there is more; or the same kind of fault. What was well encoded is read, and no
+more than the limit and a few blocks are ever held.
 
 Input: an octet each for the encoding, for the limit, for how the rest is made into a body, for the place where one
 octet of that is changed, and for how it is cut into pieces; then the file, or the body itself.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 ENCODINGS: Final = ("gzip", "deflate", "", "identity", "x-gzip", " GZip ", "br", "gzip, gzip")
 LIMITS: Final = (64, 1, 2, 7, 20, 300, 1000, 0, 100_000)
 _NO_LIMIT: Final = 1 << 24
-_MOST_WAITING: Final = 1024
+_MOST_WAITING: Final = 600
 
 Result = tuple[bytes, bool] | FaultKind
 
@@ -38,6 +39,10 @@ def _gzip(data: bytes) -> bytes:
     return gzip.compress(data, mtime=0)
 
 
+def _plain(data: bytes) -> bytes:
+    return data
+
+
 def _members(data: bytes) -> bytes:
     middle = len(data) // 2
     return _gzip(data[:middle]) + _gzip(b"") + _gzip(data[middle:])
@@ -47,25 +52,36 @@ MAKERS: Final[tuple[Callable[[bytes], bytes], ...]] = (
     _gzip,
     zlib.compress,
     _raw_deflate,
-    lambda data: data,
+    _plain,
     lambda data: zlib.compress(data, 0),
     _members,
-    lambda data: _gzip(data) + bytes(30),
+    lambda data: _gzip(data) + bytes(900),
     lambda data: _gzip(data)[:-1],
     lambda data: _gzip(data * 50),
     lambda data: b"".join(map(_gzip, data.splitlines(keepends=True)[:50])),
 )
 
+_MADE_FOR: Final = {
+    _gzip: ("gzip", "x-gzip", " GZip "),
+    _members: ("gzip", "x-gzip", " GZip "),
+    zlib.compress: ("deflate",),
+    _raw_deflate: ("deflate",),
+    _plain: ("", "identity"),
+}
+
 
 def check(octets: bytes) -> None:
     """Hold the decoder to the invariant."""
     encoding, limit = choose(octets[:1], ENCODINGS), choose(octets[1:2], LIMITS)
-    body = choose(octets[2:3], MAKERS)(octets[5:])
+    maker, file = choose(octets[2:3], MAKERS), octets[5:]
+    body = made = maker(file)
     if (place := octets[3:4]) > b"0" and body:  # else it is left alone
         where = place[0] % len(body)
         body = body[:where] + bytes([body[where] ^ 0x41]) + body[where + 1 :]
     came = [_read(encoding, limit, body, pieces) for pieces in _cuts(body, octets[4:5])]
     assert all(one == came[0] for one in came), f"it depends on the pieces: {[repr(one)[:80] for one in came]}"
+    if body == made and encoding in _MADE_FOR.get(maker, ()) and len(body) <= 2 * limit and len(file) <= limit:
+        assert came[0] == (file, False), f"what was encoded is not read: {came[0]!r:.80}"
     _check_kept(came[0], _read(encoding, _NO_LIMIT, body, [body]), limit)
 
 

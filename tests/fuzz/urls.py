@@ -23,6 +23,7 @@ from tests.fuzz.target import Target, text
 from tests.property.reference import UNRESERVED, remove_dot_segments
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_PLAIN: Final = re.compile(r"(?i:https?)://[A-Za-z]{1,60}\.[A-Za-z]{1,60}(?::[0-9]{1,4})?(?:/[!-~]*)?")
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:")
 _RAW: Final = UNRESERVED + b"%/:=&?+!$,;'@()*[]"
 _BASE: Final = Origin.of("https://example.com")
@@ -39,7 +40,9 @@ def _check_split(url: str) -> Origin | None:
     try:
         origin, target = split(url)
     except InvalidURL:
+        assert _PLAIN.fullmatch(url) is None, f"{url!r} has no origin"
         return None
+    assert "\\" not in re.split("[/?#]", url.partition("://")[2])[0], "clients disagree about the end of the host"
     assert Origin.of(url) == origin
     assert target.startswith("/")
     assert "#" not in target
@@ -54,6 +57,8 @@ def _check_origin(origin: Origin) -> None:
     assert _ORIGIN.fullmatch(written) is not None, f"{written!r} is not in normal form"
     assert not written.endswith(f":{DEFAULT_PORTS[origin.scheme]}"), f"{written!r} has its port"
     assert 0 <= origin.port <= 65535
+    if origin.host.rstrip(".").rpartition(".")[2].isdigit():
+        assert str(ipaddress.IPv4Address(origin.host)) == origin.host  # else it depends on who reads it
     assert split(origin.robots_url) == (origin, "/robots.txt")
 
 
