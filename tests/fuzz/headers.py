@@ -108,7 +108,7 @@ def _check_headers(headers: Mapping[str, str], now_wall: float) -> None:
     quota = remaining_quota(headers, now_wall)
     if quota is not None:
         remaining, reset_s = quota
-        assert remaining >= 0.0
+        assert 0.0 <= remaining < math.inf
         assert 0.0 <= reset_s < math.inf
         assert quota_fields(headers) or "x-ratelimit-remaining" in headers
 
