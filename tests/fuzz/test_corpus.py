@@ -9,6 +9,7 @@ import pytest
 import politesse.access.body
 import politesse.access.hops
 import politesse.access.outcome
+import politesse.page.links
 import politesse.robots.lexer
 import politesse.robots.lint.diagnostics
 import politesse.robots.pattern
@@ -29,6 +30,7 @@ BROKEN = [
     ("urls", politesse.access.hops, "_join", lambda base, location: location.rstrip(";") or base),
     ("body", politesse.access.body, "cut_at_line_end", lambda octets, limit: octets[:limit]),
     ("lint", politesse.robots.lint.diagnostics, "printable", str),
+    ("page", politesse.page.links, "escaped", str),
 ]
 
 

@@ -1,0 +1,182 @@
+"""Pages and their headers.
+
+Invariant: whatever a response says, reading it never raises, one more line of a header never allows more, and every
+link that may be followed is an absolute http(s) URL in the form in which it is requested.
+
+Input: lines of headers; behind a blank line the body.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from politesse.origin import split
+from politesse.page import PageDirectives, followable_links, read_html
+from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
+from politesse.page.usage import header_usage, meta_usage
+from tests.fuzz.target import Target, text
+
+_URL: Final = "https://example.com/a/b?c"
+_NOW_WALL: Final = 1_700_000_000.0
+_PREVIEWS: Final = ("none", "standard", "large", None)
+_AGENT: Final = "ExampleBot"
+
+
+def check(octets: bytes) -> None:
+    """Hold the reading of a response to the invariant."""
+    head, _, body = octets.partition(b"\n\n")
+    headers: list[tuple[str, str]] = []
+    for line in text(head).split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            headers.append((name.strip(), value.strip(" \t")))
+    html = [("Content-Type", "text/html")]
+    page = PageDirectives.from_response(headers, body, _AGENT)
+    _check_less(page, PageDirectives.from_response(headers[:-1], body, _AGENT), headers[-1:])
+    _check_less(PageDirectives.from_response(headers + html, body, _AGENT, in_body=True), page, html)
+    for max_links in (10_000, 1):
+        links = followable_links(body, _URL, headers=headers, token=_AGENT, max_links=max_links)
+        _check_links(links, max_links)
+    _check_links(followable_links(body, _URL, headers=html, token=_AGENT), 10_000)
+    _check_usage(headers, body)
+
+
+def _check_less(more: PageDirectives, less: PageDirectives, line: list[tuple[str, str]]) -> None:
+    """Hold what says more to allow no more, but where the line changes what the body is."""
+    if line and line[0][0].lower() == "content-type" and line[0][1] != "text/html":
+        return
+    pairs = zip(_permissions(more), _permissions(less), strict=True)
+    assert all(after <= before for after, before in pairs), f"{line} allows more"
+
+
+def _permissions(page: PageDirectives) -> list[float]:
+    """Return all answers as numbers that are the greater the more is allowed."""
+    answers = (
+        page.may_index(_NOW_WALL),
+        page.may_follow,
+        page.may_archive,
+        page.may_snippet,
+        page.may_translate,
+        page.may_index_images,
+    )
+    assert all(str(answer) for answer in answers)
+    limits = (page.max_snippet, page.max_video_preview_s, page.unavailable_after)
+    assert page.revisit_after_days is None or page.revisit_after_days >= 0
+    assert isinstance(page.description, str)
+    assert all(page.keywords)
+    return [
+        *map(float, map(bool, answers)),
+        *(math.inf if limit is None else limit for limit in limits),
+        _PREVIEWS.index(page.max_image_preview),
+    ]
+
+
+def _check_links(links: list[str], most: int) -> None:
+    assert len(links) <= most
+    assert len(set(links)) == len(links)
+    for link in links:
+        origin, target = split(link)
+        assert f"{origin}{target}" == link, "not in the form in which it is requested"
+        assert link.isascii(), link
+        assert link.isprintable(), link
+        assert " " not in link, link
+        assert "#" not in link, link
+
+
+def _check_usage(headers: list[tuple[str, str]], body: bytes) -> None:
+    said = header_usage(headers, _URL)
+    assert header_usage(iter(headers), _URL) == said
+    html = read_html(body, "text/html", in_body=True)
+    assert html is not None
+    meta_usage(html.metas, _AGENT)
+    file = parse_tdmrep(body)
+    assert not (file.locations and file.fault)
+    tdmrep_usage(file, "/a?b=%5B")
+
+
+TARGET: Final = Target(
+    name="page",
+    check=check,
+    words=(
+        *(
+            b"X-Robots-Tag: ",
+            b"Robots-Tag: ",
+            b"Content-Type: text/html\n",
+            b"Content-Usage: ",
+            b"Link: <",
+            b"charset=utf-16",
+        ),
+        *(
+            b"tdm-reservation: 1\n",
+            b"tdm-policy: ",
+            b"noindex",
+            b"nofollow",
+            b"none",
+            b"noai",
+            b"unavailable_after: ",
+            b"\n\n",
+        ),
+        *(
+            b"max-snippet:",
+            b"max-image-preview:large",
+            b"2999-01-01",
+            b"Sat, 25 Jun 2010 15:00:00 GMT",
+            b"examplebot: ",
+            b"-1",
+        ),
+        *(
+            b"<meta name=robots content=",
+            b"<a href=",
+            b"<area href=",
+            b"<base href=",
+            b" rel=nofollow",
+            b"<body>",
+            b"<head>",
+        ),
+        *(
+            b"<!--",
+            b"-->",
+            b"<script>",
+            b"</script>",
+            b"<template>",
+            b"<svg>",
+            b"<![CDATA[",
+            b"<noscript>",
+            b"<title>",
+            b"<",
+        ),
+        *(
+            b">",
+            b"'",
+            b'"',
+            b"=",
+            b"/",
+            b"//",
+            b"http://",
+            b"https:",
+            b"[",
+            b"]",
+            b"\\",
+            b"@",
+            b":",
+            b"&amp;",
+            b"&#0;",
+            b"\t",
+        ),
+        *(
+            b'[{"location":"/a*","tdm-reservation":1}]',
+            b"[",
+            b"{",
+            b"1e999",
+            b"NaN",
+            b"\\ud800",
+            b"train-ai=n",
+            b"?0",
+            b";",
+        ),
+        *(b"\xff\xfe", b"\xef\xbb\xbf", b"\x00", b"\xe9", b"\xc3\xa9", b"\xe2\x80\xa8", b"\x1b$B", b"*", b"$", b"%2F"),
+    ),
+    max_octets=1024,
+    short_runs=1_500,
+)
