@@ -89,7 +89,7 @@ def _check_usage(headers: list[tuple[str, str]], body: bytes) -> None:
     assert header_usage(iter(headers), _URL) == said
     html = read_html(body, "text/html", in_body=True)
     assert html is not None
-    meta_usage(html.metas, _AGENT)
+    meta_usage(html.metas)
     file = parse_tdmrep(body)
     assert not (file.locations and file.fault)
     tdmrep_usage(file, "/a?b=%5B")

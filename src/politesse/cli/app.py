@@ -69,16 +69,25 @@ def check(
             "--json",
             help="Print one JSON object per line instead: url, allowed, reason, agent, "
             "rule {line, field, value}, source {robots_url, result, status, final_url, fetched, fresh_until, fault}, "
-            "age_s, not_before, note.",
+            "age_s, not_before, note; and page with --page.",
+        ),
+    ] = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page",
+            help="Fetch each page that is allowed, in its turn, and tell what it says itself: directives for robots, "
+            "links to follow, usage preferences; and of its site the sitemaps, tdmrep.json and data.txt.",
         ),
     ] = False,
 ) -> None:
     """Tell whether robots.txt allows each URL, by which line, and how long that holds.
 
-    Exit code: 0 if all are allowed, 1 if some are not, 2 if some could not be told or were no URL.
+    Exit code: 0 if all are allowed, 1 if some are not, 2 if some could not be told, fetched, or were no URL.
     """
     asking = _asking(agent, timeout)
-    raise typer.Exit(run(check_command.check(asking, urls, output(), errors(), as_json=as_json)))
+    checking = check_command.check(asking, urls, output(), errors(), as_json=as_json, with_page=page)
+    raise typer.Exit(run(checking))
 
 
 @app.command()

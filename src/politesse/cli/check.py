@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from politesse.cli.console import plain
+from politesse.cli.page import PageReport, as_lines, read_page
+from politesse.cli.page import as_record as page_record
 from politesse.verdict import UNDECIDED, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from rich.console import Console
 
@@ -19,22 +23,35 @@ if TYPE_CHECKING:
     from politesse.cli.asking import Asking
 
 
-async def check(asking: Asking, urls: Sequence[str], out: Console, err: Console, *, as_json: bool) -> int:
+async def check(
+    asking: Asking, urls: Sequence[str], out: Console, err: Console, *, as_json: bool, with_page: bool
+) -> int:
     """Print the verdicts on ``urls`` in their order; returns the exit code."""
     async with asking.gate() as gate:
-        if err.is_terminal:
-            with err.status("asking for robots.txt"):
-                verdicts = await gate.check_batch(urls)
-        else:
+        with err.status("asking for robots.txt") if err.is_terminal else nullcontext():
             verdicts = await gate.check_batch(urls)
-    for verdict in verdicts:
+        reports: list[PageReport | None] = [None] * len(verdicts)
+        if with_page:
+            with err.status("asking for pages") if err.is_terminal else nullcontext():
+                reading = (read_page(gate, verdict.url, asking.timeout_s) if verdict else None for verdict in verdicts)
+                reports = list(await asyncio.gather(*(_done(one) for one in reading)))
+    for verdict, report in zip(verdicts, reports, strict=True):
         if as_json:
-            out.print(plain(json.dumps(as_record(verdict))), soft_wrap=True)
+            record = as_record(verdict)
+            if with_page:
+                record["page"] = None if report is None else page_record(report)
+            out.print(plain(json.dumps(record)), soft_wrap=True)
         else:
             _explain(verdict, out)
-    if any(verdict.reason in UNDECIDED for verdict in verdicts):
+            if report is not None:
+                out.print(plain("\n".join(f"  {line}" for line in as_lines(report))), soft_wrap=True)
+    if any(verdict.reason in UNDECIDED for verdict in verdicts) or any(report and report.fault for report in reports):
         return 2
     return 0 if all(verdicts) else 1
+
+
+async def _done(reading: Coroutine[Any, Any, PageReport] | None) -> PageReport | None:
+    return None if reading is None else await reading
 
 
 def as_record(verdict: Verdict) -> dict[str, Any]:
@@ -52,6 +69,7 @@ def as_record(verdict: Verdict) -> dict[str, Any]:
         age_s       how old that answer is, in seconds
         not_before  no request before this moment; or null
         note        more about the reason, or ""
+        page        with --page: see ``politesse.cli.page.as_record``; or null where the page was not requested
 
     Moments are ISO 8601 in UTC. What a server wrote is escaped as JSON does it: the output is ASCII.
     """

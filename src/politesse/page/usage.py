@@ -117,7 +117,7 @@ def _noai(page: PageDirectives) -> Iterator[Statement]:
     for word, media in _NOAI.items():
         for said in page.named(word):
             place = Place.META if said.field.startswith("META ") else Place.HEADER
-            text = f"{said.field}: {said.text[:MAX_OCTETS]}"
+            text = f"{said.field.removeprefix('META ')}: {said.text[:MAX_OCTETS]}"
             scope = said.directive.scope
             yield Statement(
                 Purpose.AI_TRAIN, Preference.DISALLOWED, Mechanism.NOAI, place, text, agent=scope, media=media

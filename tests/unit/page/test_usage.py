@@ -164,7 +164,7 @@ def test_noai_forbids_training() -> None:
         Mechanism.NOAI,
         Place.META,
         "",
-        "META robots: noindex,NOAI",
+        "robots: noindex,NOAI",
     )
 
 

@@ -1,0 +1,174 @@
+"""``politesse check --page``: what a page, its headers and its site say besides, asked for as in a crawl."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from politesse import Disallowed, InvalidURL, PoliteSession, Purpose, Usage
+from politesse.page import PageDirectives, followable_links, is_html, response_usage
+from politesse.page.html import MAX_BYTES
+from politesse.text import printable
+from politesse.usage import NOTHING_STATED, combine
+
+if TYPE_CHECKING:
+    from politesse import AgentView, DataTxtAnswer, Sitemaps
+    from politesse.page import PageAnswer
+
+_SHOWN: Final = 10  # links and sitemaps that are printed; --json has them all
+
+
+@dataclass(slots=True)
+class PageReport:
+    """What was found.
+
+    Attributes:
+        url: what was asked for.
+        final_url: where the page came from; empty where none came.
+        status: of the answer; None where none came.
+        fault: why no page came; empty where one did.
+        directives: what the page says to the crawler.
+        links: which of its links may be followed.
+        usage: what site and page say about the use of the page.
+        sitemaps: what the site's robots.txt lists.
+        data_txt: the site's data.txt.
+        truncated: whether the page was longer than what is read of it.
+    """
+
+    url: str
+    final_url: str = ""
+    status: int | None = None
+    fault: str = ""
+    directives: PageDirectives = field(default_factory=PageDirectives)
+    links: list[str] = field(default_factory=list)
+    usage: Usage = NOTHING_STATED
+    sitemaps: Sitemaps | None = None
+    data_txt: DataTxtAnswer | None = None
+    truncated: bool = False
+
+    @property
+    def answers(self) -> list[PageAnswer]:
+        """What may be done with the page now."""
+        page = self.directives
+        return [
+            page.may_index(time.time()),
+            page.may_follow,
+            page.may_archive,
+            page.may_snippet,
+            page.may_translate,
+            page.may_index_images,
+        ]
+
+
+async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
+    """Fetch a page that may be requested, and what its site tells besides; a fault is told in the report."""
+    report = PageReport(url)
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with PoliteSession(gate, timeout=timeout) as web, web.get(url) as response:
+            report.final_url, report.status = str(response.url), response.status
+            body = await _read(response.content)
+            headers = list(response.headers.items())
+    except (Disallowed, InvalidURL) as error:
+        report.fault = f"a redirect leads to what may not be requested: {error}"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        report.fault = f"{type(error).__name__} {error}".strip()
+    else:
+        report.truncated = len(body) > MAX_BYTES
+        _take_in(report, headers, body[:MAX_BYTES], gate.identity.tokens)
+    said = await gate.usage(url)
+    report.usage = combine([NOTHING_STATED if said is None else said, report.usage])
+    report.sitemaps = await gate.sitemaps(url)
+    report.data_txt = await gate.datatxt(url)
+    return report
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    body = bytearray()
+    while len(body) <= MAX_BYTES and (octets := await content.readany()):
+        body += octets
+    return bytes(body)
+
+
+def _take_in(report: PageReport, headers: list[tuple[str, str]], body: bytes, tokens: tuple[str, ...]) -> None:
+    types = [value for name, value in headers if name.lower() == "content-type"]
+    html = body if is_html(body, ", ".join(types)) else None
+    report.directives = PageDirectives.from_response(headers, html, tokens)
+    report.usage = response_usage(headers, report.directives, report.final_url)
+    if html is not None:
+        report.links = followable_links(html, report.final_url, headers=headers, token=tokens)
+
+
+def as_lines(report: PageReport) -> list[str]:
+    """Return a report for people, one fact a line, everything remote made printable."""
+    lines = [f"page: {printable(report.fault)}" if report.fault else f"page: status {report.status}"]
+    if report.final_url not in {"", report.url}:
+        lines.append(f"after redirects: {printable(report.final_url)}")
+    if not report.fault:
+        lines += map(str, report.answers)
+        page = report.directives
+        told = {"description": page.description, "keywords": ", ".join(page.keywords)}
+        lines += [f"{name}: {printable(text)}" for name, text in told.items() if text]
+        if page.revisit_after_days is not None:
+            lines.append(f"revisit after: {page.revisit_after_days} days")
+        lines += _listed("links to follow", report.links)
+        if report.truncated or page.truncated:
+            lines.append("truncated: the page is longer than what is read of it, and may say more")
+    lines += ["usage preferences:", *(f"  {line}" for line in report.usage.explain().splitlines())]
+    if report.sitemaps is not None:
+        lines += _listed("sitemaps", list(report.sitemaps.urls))
+    if report.data_txt is not None:
+        lines.append(f"data.txt: {report.data_txt.outcome}, {len(report.data_txt.records)} records")
+    return lines
+
+
+def _listed(what: str, urls: list[str]) -> list[str]:
+    more = [f"  and {len(urls) - _SHOWN} more"] if len(urls) > _SHOWN else []
+    return [f"{what}: {len(urls)}", *(f"  {printable(url)}" for url in urls[:_SHOWN]), *more]
+
+
+def as_record(report: PageReport) -> dict[str, Any]:
+    """Return a report as ``--json`` prints it.
+
+    ::
+
+        status      of the answer; or null where none came
+        final_url   where it came from, after redirects; "" where none came
+        fault       why no page came, or ""
+        answers     {index, follow, archive, ...}: {allowed, against: [the statements that forbid it]}
+        statements  [every directive for this crawler, with the header or the META that it stands in]
+        links       [the URLs of the links that may be followed]
+        usage       {search, ai-train, ai-input, tdm}: {preference, by: [the statements that decide]}
+        licenses    [url]
+        sitemaps    [url]
+        data_txt    {outcome, records: [[[field, value], ...], ...]}
+        truncated   whether the page was longer than what is read of it
+    """
+    usage, data_txt = report.usage, report.data_txt
+    return {
+        "status": report.status,
+        "final_url": report.final_url,
+        "fault": report.fault,
+        "answers": {
+            answer.to: {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
+            for answer in ([] if report.fault else report.answers)
+        },
+        "statements": [str(one) for one in report.directives.statements],
+        "links": report.links,
+        "usage": {
+            purpose: {"preference": usage.preference(purpose), "by": [str(one) for one in usage.deciding(purpose)]}
+            for purpose in Purpose
+        },
+        "licenses": [license_.url for license_ in usage.licenses],
+        "sitemaps": [] if report.sitemaps is None else list(report.sitemaps.urls),
+        "data_txt": None
+        if data_txt is None
+        else {
+            "outcome": data_txt.outcome,
+            "records": [[list(pair) for pair in one.fields] for one in data_txt.records],
+        },
+        "truncated": report.truncated or report.directives.truncated,
+    }

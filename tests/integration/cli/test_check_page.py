@@ -1,0 +1,134 @@
+"""``politesse check --page`` asks as politely as a crawl does, and prints what page and site say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from tests.integration.cli.command import Origin, politesse, serving
+
+PAGE = """<!doctype html><html><head>
+<meta name="robots" content="nofollow, noai"><meta name="examplebot" content="noarchive">
+<meta name="description" content="A \x1b[2Jpage"></head>
+<body><a href="/a">a</a><a href="/b" rel="nofollow">b</a></body></html>"""
+FOLLOWED = '<title>t</title><a href="/a">a</a><a href="/b" rel="ugc nofollow">b</a><a href="/a#x">again</a>'
+ROBOTS = """User-agent: *
+Content-Signal: search=yes, ai-train=no
+Disallow: /private
+Sitemap: https://maps.example/s.xml
+License: https://example.com/license.xml
+"""
+
+
+@dataclass
+class Site(Origin):
+    robots: str = ROBOTS
+    pages: dict[str, tuple[int, str, dict[str, str]]] = field(default_factory=dict)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.requests.append(request)
+        if request.path == "/robots.txt":
+            return web.Response(text=self.robots)
+        status, text, headers = self.pages.get(request.path, (404, "", {}))
+        return web.Response(status=status, text=text, headers=headers, content_type="text/html")
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.path for request in self.requests]
+
+
+def _site() -> Site:
+    return Site(
+        pages={
+            "/page": (200, PAGE, {"X-Robots-Tag": "noindex", "tdm-reservation": "1"}),
+            "/follow": (200, FOLLOWED, {}),
+            "/data.txt": (200, "Dataset: /d.csv\n", {}),
+            "/moved": (302, "", {"Location": "/private/a"}),
+        }
+    )
+
+
+async def test_a_page_is_reported_with_the_sources_of_what_it_says() -> None:
+    async with serving(site := _site()) as origin:
+        assert isinstance(site, Site)
+        done = await politesse("check", "--page", f"{origin.base}/page")
+    assert done.code == 0
+    assert done.err == ""
+    for line in (
+        "  page: status 200",
+        "  must not index: X-Robots-Tag 1: noindex",
+        "  must not follow: META robots 1: nofollow, noai",
+        "  may archive: nothing on the page forbids it",
+        "  description: A \\x1b[2Jpage",
+        "  links to follow: 0",
+        "    ai-train: disallowed",
+        "    by meta: robots: nofollow, noai",
+        "    tdm: disallowed",
+        "    license: https://example.com/license.xml",
+        "  sitemaps: 1",
+        "    https://maps.example/s.xml",
+        "  data.txt: found, 1 records",
+    ):
+        assert f"\n{line}" in done.out or f"\n  {line}" in done.out, line
+    assert site.asked == ["/robots.txt", "/page", "/.well-known/tdmrep.json", "/data.txt"]
+
+
+async def test_what_names_the_crawler_counts_for_it_alone() -> None:
+    async with serving(_site()) as origin:
+        done = await politesse("check", "--page", f"{origin.base}/page", "--agent", "ExampleBot")
+    assert "must not archive: META examplebot 2: noarchive" in done.out
+
+
+async def test_json_has_the_page_under_its_own_key() -> None:
+    async with serving(_site()) as origin:
+        done = await politesse("check", "--page", "--json", f"{origin.base}/follow", f"{origin.base}/private/a")
+    assert done.code == 1
+    followed, denied = map(json.loads, done.out.splitlines())
+    page = followed["page"]
+    assert list(page) == [
+        "status", "final_url", "fault", "answers", "statements", "links", "usage", "licenses", "sitemaps", "data_txt",
+        "truncated",
+    ]  # fmt: skip
+    assert page["links"] == [f"{origin.base}/a"]
+    assert page["answers"]["index"] == {"allowed": True, "against": []}
+    assert page["usage"]["ai-train"] == {
+        "preference": "disallowed",
+        "by": ["robots.txt line 2: Content-Signal: search=yes, ai-train=no"],
+    }
+    assert page["usage"]["search"]["preference"] == "allowed"
+    assert page["data_txt"] == {"outcome": "found", "records": [[["Dataset", "/d.csv"]]]}
+    assert denied["page"] is None
+
+
+async def test_a_denied_page_is_not_fetched() -> None:
+    async with serving(site := _site()) as origin:
+        assert isinstance(site, Site)
+        done = await politesse("check", "--page", f"{origin.base}/private/a")
+    assert done.code == 1
+    assert "page: " not in done.out
+    assert site.asked == ["/robots.txt"]
+
+
+async def test_a_redirect_to_a_denied_page_is_not_followed_and_told() -> None:
+    async with serving(site := _site()) as origin:
+        assert isinstance(site, Site)
+        done = await politesse("check", "--page", f"{origin.base}/moved")
+    assert done.code == 2
+    assert "page: a redirect leads to what may not be requested" in done.out
+    assert "/private/a" not in site.asked
+
+
+async def test_a_page_that_cannot_be_got_is_told() -> None:
+    class Silent(Site):
+        async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+            if request.path == "/page":
+                assert request.transport is not None
+                request.transport.close()
+            return await super().answer(request)
+
+    async with serving(Silent()) as origin:
+        done = await politesse("check", "--page", f"{origin.base}/page", "--timeout", "5")
+    assert done.code == 2
+    assert "page: ServerDisconnectedError" in done.out
