@@ -89,6 +89,8 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
     denied = "a Disallow rule is the most specific match: line 2, 'Disallow: /private'"
     assert [output for output in outputs if output] == [
         "front no-rule\nmail invalid-url\n",  # the site is known from the block before
+        "nothing is stated\n",
+        "found ()\n",  # this server has a page for every path
         re.findall(r"# (False .*)", README)[0] + "\n",
         f"disallowed: https://example.com/private ({denied})\n",
         f"disallowed: http://localhost:8000/private ({denied})\n",
@@ -117,6 +119,17 @@ async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
         answers = re.findall(r"^(rules\.allowed\S+) +# (<.*?>)", code, re.MULTILINE)
         assert [repr(eval(expression, names)) for expression, _ in answers] == [answer for _, answer in answers]  # noqa: S307 - our own README
         assert len(answers) == 2
+        code = next(code for code in PYTHON if "PageDirectives" in code)
+        await run(code, port, names)
+        shown = dict(re.findall(r"^(\S.*?) +# (.*)$", code, re.MULTILINE))
+        assert {expression: repr(eval(expression, names)) for expression in shown} == shown  # noqa: S307 - our own README
+        assert len(shown) == 4
+        for sign in ("verdict.usage", "listed ="):
+            code = next(code for code in PYTHON if sign in code)
+            names["gate"] = gate
+            await run(code, port, names)
+            for expression, shown_as in re.findall(r"^((?:verdict|listed)\.\S.*?) +# (.*)$", code, re.MULTILINE):
+                assert repr(eval(expression, names)) == shown_as  # noqa: S307 - our own README
 
 
 def test_first_screen_has_the_two_commands() -> None:
