@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from politesse.origin import Origin
+from politesse.testing import ScriptedResolver
 
 if TYPE_CHECKING:
     import ssl
@@ -173,19 +174,11 @@ def _parse(head: bytes) -> Request:
     return Request(method, target, headers)
 
 
-class Names:
+class Names(ScriptedResolver):
     """A Resolver for which every name that it is told of is on loopback."""
 
     def __init__(self, *names: str, **addresses: Sequence[str]) -> None:
-        self.addresses: dict[str, Sequence[str]] = dict.fromkeys(names, ("127.0.0.1",))
-        self.addresses.update(addresses)
-        self.asked: list[str] = []
-
-    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-        self.asked.append(host)
-        if host not in self.addresses:
-            raise OSError(f"{host} does not exist")
-        return self.addresses[host]
+        super().__init__({**dict.fromkeys(names, ("127.0.0.1",)), **addresses})
 
 
 @dataclass(frozen=True)
