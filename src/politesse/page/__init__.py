@@ -11,7 +11,7 @@ Reading HTML needs the extra ``html``; what headers say is read without it.
 
 from politesse.page.directives import PageAnswer, PageDirectives
 from politesse.page.headers import Headers
-from politesse.page.html import Html, Link, Meta, is_html, read_html
+from politesse.page.html import Html, Link, Meta, is_html, may_be_html, read_html
 from politesse.page.links import followable_links
 from politesse.page.statements import Directive, Statement
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
@@ -30,6 +30,7 @@ __all__ = [
     "followable_links",
     "is_html",
     "parse_tdmrep",
+    "may_be_html",
     "read_html",
     "response_usage",
     "tdmrep_usage",

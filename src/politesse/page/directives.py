@@ -68,7 +68,8 @@ class PageDirectives:
         statements: all directives that are for the crawler, headers first; those that mean nothing here, too, as
             ``noai``.
         metas: the METAs that were read, with those for other crawlers and for other things.
-        truncated: whether the page, or a header, was longer than what is read of it, so that it may say more.
+        truncated: whether it may say more than this: the page, or a header, was longer than what is read of it, or
+            there was a body that could not be read.
     """
 
     statements: tuple[Statement, ...] = ()

@@ -88,14 +88,17 @@ class Html:
     truncated: bool = False
 
 
+def may_be_html(content_type: str) -> bool:
+    """Whether a body of this media type has to be looked at: it is that of HTML, or says nothing."""
+    types = _media_types(content_type)
+    return bool(types & _HTML_TYPES) or types <= _UNKNOWN_TYPES
+
+
 def is_html(body: bytes, content_type: str = "") -> bool:
     """Whether a body is to be read as HTML: by its media type, where that says nothing by its first octets."""
-    types = {one.partition(";")[0].strip().lower() for one in content_type.split(",")}
-    if types & _HTML_TYPES:
+    if _media_types(content_type) & _HTML_TYPES:
         return True
-    if types <= _UNKNOWN_TYPES:
-        return _MARKUP.match(decoded(body[:_MAX_SNIFFED])[0]) is not None
-    return False
+    return may_be_html(content_type) and _MARKUP.match(decoded(body[:_MAX_SNIFFED])[0]) is not None
 
 
 def read_html(
@@ -122,6 +125,10 @@ def read_html(
     if len(body) > max_bytes:
         truncated = truncated or in_body or links or place.in_head
     return _collected(_read(kept), encoding, truncated=truncated)
+
+
+def _media_types(content_type: str) -> set[str]:
+    return {one.partition(";")[0].strip().lower() for one in content_type.split(",")}
 
 
 def _wanted(text: str, place: Place, *, in_body: bool, links: bool) -> tuple[list[Tag], bool]:

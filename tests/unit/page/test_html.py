@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from politesse.page.html import MAX_METAS, Html, Link, Meta, is_html, read_html
+from politesse.page.html import MAX_METAS, Html, Link, Meta, is_html, may_be_html, read_html
 
 PAGE = '<head><meta name="description" content="éツ"></head>'
 
@@ -124,6 +124,23 @@ def test_what_cannot_be_decoded_is_replaced() -> None:
 def test_html_is_told_by_media_type_or_by_its_first_octets(body: bytes, content_type: str, expected: bool) -> None:  # noqa: FBT001
     assert is_html(body, content_type) is expected
     assert (read_html(body, content_type) is not None) is expected
+
+
+@pytest.mark.parametrize("content_type", ["text/html; charset=x", "text/plain, TEXT/HTML", "application/xhtml+xml"])
+def test_body_of_html_has_to_be_looked_at(content_type: str) -> None:
+    assert may_be_html(content_type)
+
+
+@pytest.mark.parametrize("content_type", ["", "*/*", "unknown/unknown", "application/unknown; x"])
+def test_body_of_no_media_type_has_to_be_looked_at(content_type: str) -> None:
+    assert may_be_html(content_type)
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/pdf", "image/svg+xml", "text/htmlx", "*/*, image/gif"]
+)
+def test_body_of_another_media_type_needs_no_look(content_type: str) -> None:
+    assert not may_be_html(content_type)
 
 
 def test_number_of_metas_is_bounded() -> None:
