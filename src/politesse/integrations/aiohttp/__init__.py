@@ -10,7 +10,8 @@
             async with session.get("https://example.com/page") as response: ...
 
 aiohttp calls a middleware once for each hop, so a redirect from an allowed page to a disallowed one is not followed.
-Both leave it to aiohttp what a redirect does to method, history and cookies.
+Both leave it to aiohttp what a redirect does to method, history and cookies. What a page that was got says to crawlers
+itself, ``page_directives`` reads.
 
 A turn ends when the connection is given up, and it is the connection that says so: aiohttp calls back from every way
 out of a response (its end, ``release``, ``close``, an error, the collector), as it does for its own timeouts. That of a
@@ -18,6 +19,7 @@ WebSocket ends with its handshake: nothing is requested on it after that.
 """
 
 from politesse.integrations.aiohttp.middleware import MiddlewareBypassed, RobotsMiddleware
+from politesse.integrations.aiohttp.page import page_directives
 from politesse.integrations.aiohttp.sending import ClientDisallowed, ClientInvalidURL
 from politesse.integrations.aiohttp.session import PendingResponse, PendingWebSocket, PoliteSession
 
@@ -29,4 +31,5 @@ __all__ = [
     "PendingWebSocket",
     "PoliteSession",
     "RobotsMiddleware",
+    "page_directives",
 ]

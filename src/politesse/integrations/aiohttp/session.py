@@ -14,6 +14,7 @@ from yarl import URL
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.gatekeeper import Gatekeeper
 from politesse.integrations.aiohttp.hops import Hops
+from politesse.integrations.aiohttp.page import page_directives
 from politesse.integrations.aiohttp.sending import judged_url
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import StrOrURL
 
     from politesse.identity import Identity
+    from politesse.page import PageDirectives
     from politesse.turns import Turn
     from politesse.view import AgentView
 
@@ -167,6 +169,10 @@ class PoliteSession:
         # aiohttp's own handshake, around our own request: nothing public would put a middleware into it.
         session = cast("aiohttp.ClientSession", _Handshaking(self, ours))
         return PendingWebSocket(aiohttp.ClientSession._ws_connect(session, url, **given))  # noqa: SLF001
+
+    async def page_directives(self, response: ClientResponse) -> PageDirectives:
+        """Return what a page says to the crawler of the gate itself; see ``page_directives`` of this package."""
+        return await page_directives(response, self._gate)
 
     @property
     def raise_for_status(self) -> bool | Callable[[ClientResponse], Awaitable[None]]:

@@ -1,0 +1,39 @@
+"""What of a response a page's own directives are read from, whichever client it came by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from politesse.access.hops import REDIRECTS
+from politesse.page import PageDirectives, may_be_html
+from politesse.page.headers import content_type, header_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.page import Headers
+
+_BODILESS: Final = frozenset({204, 304})  # RFC 9110 6.4.1
+_AS_IT_IS: Final = frozenset({"", "identity"})
+
+
+def may_have_page(method: str, status: int, headers: Headers) -> bool:
+    """Whether the body of a response has to be looked at; without that, its headers say all there is.
+
+    The body of a redirect is a note that leads to the page, not the page (RFC 9110 15.4).
+    """
+    if method == "HEAD" or status in _BODILESS or status in REDIRECTS:
+        return False
+    return may_be_html(content_type(header_pairs(headers)))
+
+
+def content_codings(headers: Headers) -> set[str]:
+    """Return the content codings that a response names, in lower case, without ``identity`` (RFC 9110 8.4.1)."""
+    lines = (value for name, value in header_pairs(headers) if name == "content-encoding")
+    return {coding.strip().lower() for line in lines for coding in line.split(",")} - _AS_IT_IS
+
+
+def headers_alone(headers: Headers, tokens: Sequence[str]) -> PageDirectives:
+    """Return what the headers say, marked as a part: there is a body, and it cannot be read."""
+    return replace(PageDirectives.from_response(headers, None, tokens), truncated=True)
