@@ -8,6 +8,8 @@
 
 httpx hands its transport one hop at a time, and reads a redirect or a challenge to its end before it sends what comes
 next: so a redirect from an allowed page to a disallowed one is not followed, and no request waits for itself.
+
+What a page that was got says to crawlers itself, ``page_directives`` reads.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse.integrations.pages import content_codings, headers_alone, may_have_page
 from politesse.origin import Origin
+from politesse.page import PageDirectives
 from politesse.robots.pattern import has_dot_segments
 from politesse.view import AgentView
 
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from politesse.turns import Turn
     from politesse.verdict import Verdict
 
+_DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx, others where a package for them is installed
 _DEFAULT_USER_AGENTS: Final = frozenset({"", f"python-httpx/{httpx.__version__}"})
 
 
@@ -206,6 +211,36 @@ class PoliteTransport(httpx.AsyncBaseTransport):
             raise RequestInvalidURL(error.url, error.problem, request=request) from None
         except TooFar as error:
             raise RequestTooFar(error, request=request) from None
+
+
+async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:
+    """Return what ``response`` says to the crawler of ``gate``, in its headers and in the METAs of its HTML.
+
+    For any response of httpx, whatever client it came by; a page that was denied has none. Where it may be HTML, the
+    body of one that is streamed is read by ``response.aread()``, which keeps it: ``text`` and the like work afterwards.
+    All of it is read, as httpx does, and that ends the response's turn. Of HEAD, 204, 304 and redirects, as those in
+    ``response.history``, and of other media types only the headers are read.
+
+    A body that httpx could not decode, as one in ``br`` without the package for it, is not read, and the result is
+    ``truncated``. Whoever streams bodies hands what he has to
+    ``PageDirectives.from_response(response.headers, octets, gate.identity.tokens)``.
+
+    Args:
+        response: of httpx; its repeated headers are combined.
+        gate: a Gatekeeper or one of its views: what names any of its product tokens counts, beside what names nobody.
+
+    Raises:
+        httpx.RequestError: what reading the body raises.
+        httpx.StreamError: where the body was streamed before, or closed unread.
+        ImportError: where there is a META to read, and the extra ``html`` is missing.
+    """
+    headers, tokens = response.headers, gate.identity.tokens
+    if not may_have_page(response.request.method, response.status_code, headers):
+        return PageDirectives.from_response(headers, None, tokens)
+    body = await response.aread()
+    if body and not content_codings(headers) <= _DECODED and response.num_bytes_downloaded == len(body):
+        return headers_alone(headers, tokens)
+    return PageDirectives.from_response(headers, body, tokens)
 
 
 class _UnderWay:
