@@ -38,6 +38,7 @@ class Crawl:
     stats: dict[str, int | str]
     slots: list[str]
     data_txt: list[list[str]]
+    said: dict[str, tuple[list[str], bool] | None]
     log: str
     elapsed_s: float
 
@@ -84,6 +85,7 @@ async def crawl(
         stats=done["stats"],
         slots=done.get("slots", []),
         data_txt=done["data_txt"],
+        said={url: said and tuple(said) for url, said in done["said"].items()},
         log=log,
         elapsed_s=time.monotonic() - started,
     )

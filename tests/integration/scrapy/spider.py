@@ -14,12 +14,13 @@ from scrapy.http import Response, TextResponse
 
 from politesse import CacheOptions, PacingOptions
 from politesse.integrations.scrapy import RobotsTxtMiddleware
+from politesse.page import followable_links
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 TASK: dict[str, Any] = json.loads(sys.argv[1])
-DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": [], "data_txt": []}
+DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": [], "data_txt": [], "said": {}}
 
 
 class TaskSpider(Spider):
@@ -47,6 +48,8 @@ class TaskSpider(Spider):
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
         DONE["pages"].append([response.url, response.status])
+        page = response.meta.get("politesse_page")
+        DONE["said"][response.url] = page and [[f"{one.field}: {one.name}" for one in page.statements], page.truncated]
         if response.url in TASK.get("direct", {}):
             assert self.crawler.engine is not None
             fetch = self.crawler.engine.download_async
@@ -58,11 +61,16 @@ class TaskSpider(Spider):
             DONE["data_txt"].append([answer.outcome, answer.text])
         if TASK.get("forget_slots"):
             forget_slots(self)
-        if isinstance(response, TextResponse):
+        if TASK.get("followable"):
+            # As spiders do who hand all of it on.
+            for link in followable_links(response.body, response.url, headers=response.headers, token="ExampleBot"):
+                yield Request(link, meta=response.meta, errback=self.ignored)
+        elif isinstance(response, TextResponse):
             for number, link in enumerate(response.css("a::attr(href)").getall()):
                 yield self.request(response.urljoin(link), number)
 
     def ignored(self, failure: Any) -> None:
+        assert "politesse_page" not in failure.request.meta
         DONE["ignored"][failure.request.url] = f"{type(failure.value).__name__}: {failure.value}"
 
     def parsed(self, robotparser: Any, request: Request) -> None:

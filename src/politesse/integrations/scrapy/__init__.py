@@ -11,6 +11,7 @@ One line of settings sets up all of it::
     downloader   PoliteDownloader: when may it start; PolitePriorityQueue: hands out only what may start now
     fetch        robots.txt, asked for through the engine, so that proxies and other middlewares apply
     gate         the Gatekeeper that the settings describe, and its view for each User-Agent
+    page         what a page says to crawlers itself, for ``response.meta["politesse_page"]``
     engine       what of Scrapy's engine the others need
     parser       RobotParser: for ROBOTSTXT_PARSER, wherever Scrapy itself wants a parser
 

@@ -37,6 +37,8 @@ class PolitesseAddon:
     ``POLITESSE_MAX_WAIT``: how many seconds a request may wait for its host; 3600 unless set.
     ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. The floor of the pace is
     ``DOWNLOAD_DELAY``, and one request at a time is all there is.
+    ``POLITESSE_PAGE_DIRECTIVES``: true unless set; false to read nothing of pages, which costs nothing. True, each
+    response has its PageDirectives as ``response.meta["politesse_page"]``; its METAs need the extra ``html``.
     """
 
     def update_settings(self, settings: BaseSettings) -> None:

@@ -28,6 +28,7 @@ from politesse.integrations.scrapy.engine import patiently, wake
 from politesse.integrations.scrapy.fetch import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
+from politesse.integrations.scrapy.page import PAGE
 from politesse.origin import Origin
 from politesse.verdict import NotYet
 
@@ -220,6 +221,11 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             raise ConfigurationError(f"SCHEDULER_PRIORITY_QUEUE: it needs a PoliteDownloader, not {downloader!r}")
         self._handed_out = downloader.handed_out
         self._downloader_interface = _ReadySlots(crawler, downloader)
+
+    def push(self, request: Request) -> None:
+        """Keep ``request``, without what was said by the page whose meta it may have been given."""
+        request.meta.pop(PAGE, None)  # not every queue on disk could keep it, and none should
+        super().push(request)
 
     def pop(self) -> Request | None:
         """Return the next request whose host is ready; None if there is none now."""

@@ -12,8 +12,9 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations.scrapy.engine import patiently
-from politesse.integrations.scrapy.fetch import ASKED_FOR
+from politesse.integrations.scrapy.fetch import ASKED_FOR, ROBOTS_TXT
 from politesse.integrations.scrapy.gate import Agents, make_gate
+from politesse.integrations.scrapy.page import PAGE, PageReader
 from politesse.robots.pattern import has_dot_segments
 from politesse.text import printable
 from politesse.verdict import Reason
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
 
     from politesse.gatekeeper import Gatekeeper
     from politesse.verdict import Verdict
@@ -47,6 +49,12 @@ class RobotsTxtMiddleware:
 
     It asks for permission only. The pace is kept by PoliteDownloader; PolitesseAddon sets up both.
 
+    Every response that comes by has its PageDirectives as ``response.meta["politesse_page"]``, read for the agent that
+    was asked about; not robots.txt itself, and where ``POLITESSE_PAGE_DIRECTIVES`` is false none. A request that was
+    ignored has none, nor has one that was given the meta of a response, until it has a response of its own. They are
+    marked ``truncated`` where the body cannot be read: without the extra ``html``, and where it is still compressed, as
+    with ``COMPRESSION_ENABLED`` false, or where this stands behind HttpCompressionMiddleware (590).
+
     Raises, from ``process_request``, IgnoreRequest for what may not be requested.
     """
 
@@ -57,6 +65,7 @@ class RobotsTxtMiddleware:
         self.waits: Waits | None = None
         self._crawler = crawler
         self._agents = Agents(self.gate, crawler.settings)
+        self._pages = PageReader() if crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True) else None  # noqa: FBT003 - a default
         self._judges: WeakKeyDictionary[Request, AgentView] = WeakKeyDictionary()
         crawler.signals.connect(self._engine_started, signals.engine_started)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -68,6 +77,7 @@ class RobotsTxtMiddleware:
 
     async def process_request(self, request: Request) -> Request | None:
         """Ask; return None to go on, a request to be scheduled instead, or raise IgnoreRequest."""
+        request.meta.pop(PAGE, None)  # of the page whose meta it was given
         if request.meta.get("dont_obey_robotstxt") or request.url.startswith(_WITHOUT_ROBOTS_TXT):
             return None
         view = self._agents.view(request)
@@ -80,6 +90,13 @@ class RobotsTxtMiddleware:
         if not verdict:
             raise self.forbidden(request, verdict)
         return None
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Hand on what the page says itself; return ``response``."""
+        if self._pages is not None and ROBOTS_TXT not in request.meta:
+            view = self._judges.get(request) or self._agents.view(request)
+            request.meta[PAGE] = self._pages.read(request, response, view.identity.tokens)
+        return response
 
     def judge(self, request: Request) -> AgentView | None:
         """Return who was asked about ``request``; None for nobody."""
