@@ -10,6 +10,7 @@
     stores/                   keeping it
     pacing/, turns            when the next request to a host may start, and the life of that request
     site, datatxt             what a site tells besides: data.txt, sitemaps
+    enforcement, reservations what it does not want its content used for, where a crawler holds itself to that
     identity, policy          who the crawler says it is, and its own word on a host
     gatekeeper, view, sieve   the question before each request, for one URL or for many
     queue, lanes              URLs in, turns out, whichever host is ready
@@ -43,12 +44,13 @@ from politesse.pacing.scopes import AddressNotFound
 from politesse.policy import HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
+from politesse.shared import Decided, LongDelay
 from politesse.site import DataTxtAnswer, Sitemaps
 from politesse.stores.memory import MemoryStore
 from politesse.turns import Turn
 from politesse.usage import Preference, Purpose, Usage
 from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
-from politesse.view import AgentView, Decided, LongDelay
+from politesse.view import AgentView
 
 __version__ = "0.1.0"
 

@@ -24,10 +24,11 @@ from politesse.pacing.scoped import ScopedPacer
 from politesse.policy import HostPolicy
 from politesse.reservations import TDMREP_JSON, Reservations
 from politesse.robots import Dialect
+from politesse.shared import Shared
 from politesse.site import PageFetcher
 from politesse.stores.memory import MemoryStore
 from politesse.turns import PacedFetcher
-from politesse.view import AgentView, Shared
+from politesse.view import AgentView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

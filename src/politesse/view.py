@@ -9,41 +9,35 @@ robots.txt asked for.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakMethod
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
-from politesse.events import Event
 from politesse.origin import Origin, split
 from politesse.pacing.pace import longest_stated_s
 from politesse.reservations import NOTHING_RESERVED, TDMREP_JSON, SiteAndReserved
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
+from politesse.shared import Decided, LongDelay
 from politesse.sieve import sift
 from politesse.site import Sitemaps, read_data_txt, read_sitemaps
 from politesse.turns import take, take_now
-from politesse.verdict import ALLOWING, WITHOUT_RULE, AccessResult, Reason, Verdict
+from politesse.verdict import WITHOUT_RULE, AccessResult, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 
-    from politesse.access.cache import RobotsCache
     from politesse.access.entry import Entry
-    from politesse.access.sitefiles import SiteFiles
     from politesse.clock import Clock
     from politesse.datatxt import FieldNames
-    from politesse.enforcement import Enforcement
-    from politesse.events import Publisher
+    from politesse.events import Event
     from politesse.identity import Identity
-    from politesse.pacing.pace import PacingOptions
-    from politesse.pacing.scoped import Pacer
-    from politesse.policy import HostPolicy
-    from politesse.reservations import Reservations, Reserved
+    from politesse.reservations import Reserved
     from politesse.robots import RuleSet
+    from politesse.shared import Shared
     from politesse.site import DataTxtAnswer
     from politesse.turns import Turn
     from politesse.usage import Usage
@@ -61,110 +55,6 @@ _WHOLE_SITE: Final = {
 
 _NOTHING_SAID: Final = RobotsTxt.parse(b"").rules_for("*")
 """The rules of a site without a robots.txt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decided(Event):
-    """A question was answered.
-
-    Attributes:
-        verdict: the answer.
-    """
-
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class LongDelay(Event):
-    """A turn was asked for at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
-
-    Attributes:
-        origin: whose.
-        delay_s: what it asks for, in seconds.
-        done: ``"obey"``, ``"cap"`` or ``"skip"``.
-    """
-
-    origin: Origin
-    delay_s: float
-    done: str
-
-
-class Shared:
-    """What a gatekeeper and its views have in common.
-
-    Attributes:
-        files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
-        reservations: what is in those of them that are called tdmrep.json. Set with the files.
-        enforcement: of usage preferences; None where they are only reported.
-    """
-
-    __slots__ = (
-        "allowed",
-        "cache",
-        "clock",
-        "closing",
-        "denied",
-        "disallowed",
-        "enforcement",
-        "files",
-        "pacer",
-        "pacing",
-        "policies",
-        "publisher",
-        "reports",
-        "reservations",
-    )
-
-    def __init__(
-        self,
-        cache: RobotsCache,
-        pacer: Pacer,
-        pacing: PacingOptions,
-        clock: Clock,
-        publisher: Publisher,
-        *,
-        reports: bool,
-        enforcement: Enforcement | None,
-    ) -> None:
-        self.cache = cache
-        self.files: SiteFiles
-        self.reservations: Reservations
-        self.enforcement = enforcement
-        self.pacer = pacer
-        self.pacing = pacing
-        self.clock = clock
-        self.publisher = publisher
-        self.reports = reports
-        self.policies: dict[str, HostPolicy] = {}
-        # Whom to tell of the close, in order; None once it has come.
-        self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
-        self.allowed = 0
-        self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
-        self.denied: Counter[Reason] = Counter()  # for all other reasons
-
-    def count(self, reason: Reason) -> bool:
-        """Count a verdict; return whether it allows, be it because this gate only reports."""
-        if reason in ALLOWING:
-            self.allowed += 1
-            return True
-        if reason is Reason.DISALLOW_RULE:
-            self.disallowed += 1
-        else:
-            self.denied[reason] += 1
-        return self.reports
-
-    def tell_closed(self) -> None:
-        """Call all who asked for it by ``AgentView.when_closed``."""
-        closing, self.closing = self.closing, None
-        for reference in list(closing or ()):
-            method = reference()
-            if method is not None:
-                method(ClosedError("the gatekeeper was closed"))
-
-    def denials(self) -> dict[Reason, int]:
-        """Return how many verdicts denied, by reason."""
-        by_rule = {Reason.DISALLOW_RULE: self.disallowed} if self.disallowed else {}
-        return by_rule | dict(self.denied)
 
 
 class AgentView:

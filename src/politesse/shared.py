@@ -1,0 +1,131 @@
+"""What a gatekeeper and its views have in common, and what they tell their subscribers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from politesse.errors import ClosedError
+from politesse.events import Event
+from politesse.verdict import ALLOWING, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from weakref import WeakMethod
+
+    from politesse.access.cache import RobotsCache
+    from politesse.access.sitefiles import SiteFiles
+    from politesse.clock import Clock
+    from politesse.enforcement import Enforcement
+    from politesse.events import Publisher
+    from politesse.origin import Origin
+    from politesse.pacing.pace import PacingOptions
+    from politesse.pacing.scoped import Pacer
+    from politesse.policy import HostPolicy
+    from politesse.reservations import Reservations
+    from politesse.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Event):
+    """A question was answered.
+
+    Attributes:
+        verdict: the answer.
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LongDelay(Event):
+    """A turn was asked for at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
+
+    Attributes:
+        origin: whose.
+        delay_s: what it asks for, in seconds.
+        done: ``"obey"``, ``"cap"`` or ``"skip"``.
+    """
+
+    origin: Origin
+    delay_s: float
+    done: str
+
+
+class Shared:
+    """What a gatekeeper and its views have in common.
+
+    Attributes:
+        files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
+        reservations: what is in those of them that are called tdmrep.json. Set with the files.
+        enforcement: of usage preferences; None where they are only reported.
+    """
+
+    __slots__ = (
+        "allowed",
+        "cache",
+        "clock",
+        "closing",
+        "denied",
+        "disallowed",
+        "enforcement",
+        "files",
+        "pacer",
+        "pacing",
+        "policies",
+        "publisher",
+        "reports",
+        "reservations",
+    )
+
+    def __init__(
+        self,
+        cache: RobotsCache,
+        pacer: Pacer,
+        pacing: PacingOptions,
+        clock: Clock,
+        publisher: Publisher,
+        *,
+        reports: bool,
+        enforcement: Enforcement | None,
+    ) -> None:
+        self.cache = cache
+        self.files: SiteFiles
+        self.reservations: Reservations
+        self.enforcement = enforcement
+        self.pacer = pacer
+        self.pacing = pacing
+        self.clock = clock
+        self.publisher = publisher
+        self.reports = reports
+        self.policies: dict[str, HostPolicy] = {}
+        # Whom to tell of the close, in order; None once it has come.
+        self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
+        self.allowed = 0
+        self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
+        self.denied: Counter[Reason] = Counter()  # for all other reasons
+
+    def count(self, reason: Reason) -> bool:
+        """Count a verdict; return whether it allows, be it because this gate only reports."""
+        if reason in ALLOWING:
+            self.allowed += 1
+            return True
+        if reason is Reason.DISALLOW_RULE:
+            self.disallowed += 1
+        else:
+            self.denied[reason] += 1
+        return self.reports
+
+    def tell_closed(self) -> None:
+        """Call all who asked for it by ``AgentView.when_closed``."""
+        closing, self.closing = self.closing, None
+        for reference in list(closing or ()):
+            method = reference()
+            if method is not None:
+                method(ClosedError("the gatekeeper was closed"))
+
+    def denials(self) -> dict[Reason, int]:
+        """Return how many verdicts denied, by reason."""
+        by_rule = {Reason.DISALLOW_RULE: self.disallowed} if self.disallowed else {}
+        return by_rule | dict(self.denied)
