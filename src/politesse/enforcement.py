@@ -32,7 +32,9 @@ class Enforcement:
     __slots__ = ("_purposes",)
 
     def __init__(self, purposes: Iterable[str]) -> None:
-        self._purposes = _purposes(purposes)
+        if isinstance(purposes, str):
+            raise ConfigurationError(f"enforce_usage={purposes!r}: give a set, as in {{{purposes!r}}}")
+        self._purposes = frozenset(Purpose.given(name, "enforce_usage") for name in purposes)
 
     def needs_tdmrep(self, target: str) -> bool:
         """Whether tdmrep.json has to be known before a target is judged."""
@@ -50,13 +52,3 @@ class Enforcement:
         if reserved is not None and reserved.fault:
             return Reason.USAGE_UNKNOWN, f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {reserved.fault}"
         return None
-
-
-def _purposes(given: Iterable[str]) -> frozenset[Purpose]:
-    if isinstance(given, str):
-        raise ConfigurationError(f"enforce_usage={given!r}: give a set, as in {{{given!r}}}")
-    known = {purpose.value: purpose for purpose in Purpose}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise ConfigurationError(f"enforce_usage: {unknown[0]!r} is no purpose; they are {', '.join(known)}")
-    return frozenset(known[name] for name in given)

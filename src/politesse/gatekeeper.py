@@ -22,6 +22,7 @@ from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
 from politesse.pacing.scoped import ScopedPacer
 from politesse.policy import HostPolicy
+from politesse.policytokens import PolicyTokens
 from politesse.reservations import TDMREP_JSON, Reservations
 from politesse.robots import Dialect
 from politesse.shared import Shared
@@ -97,6 +98,8 @@ class Gatekeeper(AgentView):
             sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. What robots.txt
             states is heeded; for ``tdm`` each site's ``/.well-known/tdmrep.json`` is asked for, too, in its turn. None
             unless given: then preferences are only reported, as ``verdict.usage``.
+        policy_tokens: by purpose, the product token by which sites allow or disallow it in groups of robots.txt, as
+            ``{"ai-train": "ExampleBot-Extended"}``.
 
     Raises:
         ConfigurationError: for options that cannot be meant.
@@ -120,6 +123,7 @@ class Gatekeeper(AgentView):
         clock: Clock | None = None,
         mode: Literal["enforce", "report"] = "enforce",
         enforce_usage: Collection[str] = (),
+        policy_tokens: Mapping[str, str] | None = None,
     ) -> None:
         identity = Identity.of(user_agent, token)
         if mode not in {"enforce", "report"}:
@@ -127,7 +131,7 @@ class Gatekeeper(AgentView):
         _check_types({"dialect": (dialect, Dialect), "cache": (cache, CacheOptions), "fetch": (fetch, FetchOptions)})
         _check_types({"pacing": (pacing, PacingOptions), "session": (session, aiohttp.ClientSession)})
         _check_methods({"store": (store, "get put delete aclose"), "fetcher": (fetcher, "fetch aclose")})
-        _check_methods({"resolver": (resolver, "resolve")})
+        _check_methods({"resolver": (resolver, "resolve"), "policy_tokens": (policy_tokens, "items")})
         if fetcher is not None and (fetch is not None or session is not None):
             raise ConfigurationError("fetcher= replaces the fetcher that fetch= and session= are options of")
         clock = clock or SystemClock()
@@ -155,6 +159,7 @@ class Gatekeeper(AgentView):
             publisher,
             reports=mode == "report",
             enforcement=Enforcement(enforce_usage) if enforce_usage else None,
+            policy_tokens=PolicyTokens(policy_tokens) if policy_tokens else None,
         )
         pages = PageFetcher(
             self, fetcher, pacer, clock, publisher=publisher, max_concurrent=options.max_concurrent_fetches

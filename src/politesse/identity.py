@@ -66,16 +66,21 @@ class Identity:
 def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
     if not tokens:
         raise ConfigurationError("token=[]: give at least one product token")
-    for token in tokens:
-        if _TOKEN.fullmatch(token) is None:
-            raise ConfigurationError(
-                f"token={token!r}: give a product token of letters, digits, '_', '-' and '.', without a version"
-            )
+    for token in map(checked_token, tokens):
         if _RFC_TOKEN.fullmatch(token) is None:
             _warn(f"some parsers cut the product token {token!r}: RFC 9309 2.2.1 knows letters, '_' and '-' only")
     if not any(token.lower() in user_agent.lower() for token in tokens):
         _warn(f"none of the product tokens {list(tokens)} occurs in the User-Agent {user_agent!r} (RFC 9309 2.2.1)")
     return tuple(token.lower() for token in tokens)
+
+
+def checked_token(token: str) -> str:
+    """Return ``token``; raises ConfigurationError for what is no product token."""
+    if _TOKEN.fullmatch(token) is None:
+        raise ConfigurationError(
+            f"token={token!r}: give a product token of letters, digits, '_', '-' and '.', without a version"
+        )
+    return token
 
 
 def _warn(message: str) -> None:

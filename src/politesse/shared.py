@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from politesse.pacing.pace import PacingOptions
     from politesse.pacing.scoped import Pacer
     from politesse.policy import HostPolicy
+    from politesse.policytokens import PolicyTokens
     from politesse.reservations import Reservations
     from politesse.verdict import Verdict
 
@@ -60,6 +61,7 @@ class Shared:
         files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
         reservations: what is in those of them that are called tdmrep.json. Set with the files.
         enforcement: of usage preferences; None where they are only reported.
+        policy_tokens: whose groups speak about a use; None for none.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class Shared:
         "pacer",
         "pacing",
         "policies",
+        "policy_tokens",
         "publisher",
         "reports",
         "reservations",
@@ -89,11 +92,13 @@ class Shared:
         *,
         reports: bool,
         enforcement: Enforcement | None,
+        policy_tokens: PolicyTokens | None,
     ) -> None:
         self.cache = cache
         self.files: SiteFiles
         self.reservations: Reservations
         self.enforcement = enforcement
+        self.policy_tokens = policy_tokens
         self.pacer = pacer
         self.pacing = pacing
         self.clock = clock

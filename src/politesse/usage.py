@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from politesse.errors import ConfigurationError
 from politesse.text import printable
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Purpose(StrEnum):
     TDM = "tdm"
     """Text and data mining (Directive (EU) 2019/790, Article 4)."""
 
+    @classmethod
+    def given(cls, name: str, option: str) -> Purpose:
+        """Return the purpose of a name that was given as ``option``; raises ConfigurationError."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise ConfigurationError(f"{option}: {name!r:.100} is no purpose; they are {', '.join(cls)}") from None
+
 
 class Preference(StrEnum):
     """What is said about a purpose."""
@@ -52,6 +61,8 @@ class Mechanism(StrEnum):
     """Cloudflare's Content Signals."""
     TDMREP = "tdmrep"
     """TDM Reservation Protocol, of the W3C community group of that name."""
+    POLICY_TOKEN = "policy-token"  # noqa: S105 - a product token
+    """A group of robots.txt for a product token that no crawler sends, as ``Google-Extended``."""
     NOAI = "noai"
     """``noai`` and ``noimageai`` among the directives for robots."""
 

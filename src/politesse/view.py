@@ -83,7 +83,8 @@ class AgentView:
         # Held here as well, because the hot path would pay for each step on the way to them.
         self._entries = shared.cache.entries
         # Where preferences are enforced there is more to look at than rules: everything takes the slow road.
-        self._at_once = self._entries if shared.enforcement is None else {}
+        plain = shared.enforcement is None and shared.policy_tokens is None
+        self._at_once = self._entries if plain else {}
         self._policies = shared.policies
         self._publisher = shared.publisher
         self._normalise = shared.cache.normalise
@@ -138,7 +139,7 @@ class AgentView:
         reserved = None
         if enforcement is not None and enforcement.needs_tdmrep(target):
             reserved = await self._shared.reservations.learn(self, origin)
-        entry = await self._shared.cache.entry(origin, self._agent)
+        entry = await self._entry(origin)
         # Looked at again: the host may have been settled while its robots.txt was waited for.
         verdict = self._by_policy(url, origin)
         return self._judge(url, entry, target, reserved) if verdict is None else verdict
@@ -331,7 +332,10 @@ class AgentView:
         """Have asked for, without waiting, what has to be known of ``origin``: robots.txt, and then tdmrep.json."""
         cache, enforcement = self._shared.cache, self._shared.enforcement
         entry = cache.valid(str(origin))
-        if enforcement is not None and entry is not None and entry.answers(self._agent):
+        if entry is None or not self._answers(entry):
+            for agent in self._agents():
+                cache.ask_ahead(origin, agent)
+        elif enforcement is not None:
             self._shared.reservations.ask_ahead(origin)
         else:
             cache.ask_ahead(origin, self._agent)
@@ -349,7 +353,7 @@ class AgentView:
             return verdict
         cache = self._shared.cache
         entry = cache.valid(str(origin))
-        if entry is not None and entry.answers(self._agent):
+        if entry is not None and self._answers(entry):
             enforcement = self._shared.enforcement
             if enforcement is None or not enforcement.needs_tdmrep(target):
                 return self._judge(url, entry, target)
@@ -374,6 +378,23 @@ class AgentView:
         except InvalidURL as error:
             raise InvalidURL(url, error.problem) from None  # the whole of it is what the caller gave
 
+    def _agents(self) -> list[str]:
+        """Return all for whom the rules have to be known: its own agent, and the policy tokens."""
+        tokens = self._shared.policy_tokens
+        return [self._agent] if tokens is None else [self._agent, *tokens.agents.values()]
+
+    def _answers(self, entry: Entry) -> bool:
+        return all(map(entry.answers, self._agents()))
+
+    async def _entry(self, origin: Origin) -> Entry:
+        """Return a valid entry that has the rules of all, asking for robots.txt if need be."""
+        while True:
+            entry = await self._shared.cache.entry(origin, self._agent)
+            for agent in self._agents()[1:]:
+                entry = await self._shared.cache.entry(origin, agent)
+            if self._answers(entry):  # else it was let go of meanwhile, and got anew for the last one
+                return entry
+
     def _decide(self, url: str, entry: Entry, target: str) -> Match:
         successful = entry.source.result is AccessResult.SUCCESSFUL
         match = self._match(url, target, entry.rules[self._agent] if successful else None)
@@ -385,6 +406,8 @@ class AgentView:
         match = self._decide(url, entry, target)
         rules = entry.rules.get(self._agent)
         site_usage: StatesUsage | None = None if rules is None else rules.site_usage
+        if self._shared.policy_tokens is not None:
+            site_usage = self._shared.policy_tokens.usage_of(site_usage, entry.rules)
         if reserved is not None:
             site_usage = SiteAndReserved(site_usage, reserved)
         enforcement = self._shared.enforcement

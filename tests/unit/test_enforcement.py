@@ -268,3 +268,67 @@ async def test_the_files_are_told_of_as_events() -> None:
 def test_what_is_no_purpose_is_named(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="enforce_usage"):
         Gatekeeper(UA, enforce_usage=given)
+
+
+EXTENDED = """User-agent: ExampleBot
+Allow: /
+User-agent: ExampleBot-Extended
+Disallow: /art
+Allow: /art/free
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "preference"),
+    [
+        ("/art/x", Preference.DISALLOWED),
+        ("/art/free", Preference.ALLOWED),
+        ("/news", Preference.UNSTATED),
+    ],
+)
+async def test_the_groups_of_a_policy_token_speak_about_its_purpose(target: str, preference: Preference) -> None:
+    async with _gate({SITE: EXTENDED}, policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:
+        for verdict in (await gate.check(SITE + target), gate.peek(SITE + target)):
+            assert verdict
+            assert verdict.usage is not None
+            assert verdict.usage.preference(Purpose.AI_TRAIN) is preference
+            assert verdict.usage.preference(Purpose.SEARCH) is Preference.UNSTATED
+
+
+async def test_a_policy_token_that_disallows_is_enforced_with_its_line() -> None:
+    async with _gate({SITE: EXTENDED}, "ai-train", policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:
+        verdict = await gate.check(f"{SITE}/art/x")
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+        assert "ai-train, by robots.txt line 4: Disallow: /art" in str(verdict)
+        assert await gate.check(f"{SITE}/art/free")
+
+
+async def test_a_policy_token_that_no_group_names_is_meant_by_the_star() -> None:
+    robots = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
+    async with _gate({SITE: robots}, "tdm", "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+
+
+async def test_without_a_robots_txt_a_policy_token_says_nothing() -> None:
+    async with _gate({SITE: 404}, "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
+        assert await gate.check(PAGE)
+
+
+async def test_one_robots_txt_is_asked_for_once_for_all_tokens_and_a_queue_hands_out() -> None:
+    fetcher = ScriptedFetcher({SITE: EXTENDED})
+    tokens = {"ai-train": "ExampleBot-Extended", "search": "ExampleBot-Search"}
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), policy_tokens=tokens) as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        for n in range(3):
+            await queue.put(f"{SITE}/{n}")
+        async with asyncio.timeout(20):
+            for _ in range(3):
+                async with queue.turn():
+                    pass
+        assert fetcher.count(SITE) == 1
+
+
+@pytest.mark.parametrize("given", [{"training": "X"}, {"ai-train": "a token"}, {"ai-train": ""}])
+def test_a_policy_token_that_is_none_is_named(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"policy_tokens|token="):
+        Gatekeeper(UA, policy_tokens=given)
