@@ -9,6 +9,7 @@ Input: one octet for the dialect, and the file.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots import Dialect, Quirk, RobotsTxt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from politesse.robots import Group, Line
 
 _YEAR_S: Final = 365 * 86_400
+_DELAY: Final = re.compile(rb"[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
 
 
 def check(octets: bytes) -> None:
@@ -29,6 +31,8 @@ def check(octets: bytes) -> None:
     robots = RobotsTxt.parse(body, dialect)
     _check_lines(robots, body)
     _check_said(robots)
+    if dialect is Dialect.RFC9309:
+        _check_delays(robots, body)
     said = _said(robots)
     assert _said(RobotsTxt.parse(text(body), dialect)) == said, "octets and text differ"
     if not rows.transcoded(body):
@@ -56,6 +60,28 @@ def _check_said(robots: RobotsTxt) -> None:
         assert rules.match("/robots.txt").allowed
         assert 0.0 <= (rules.crawl_delay or 0.0) <= _YEAR_S
         assert all(0.0 < rate.interval_s <= _YEAR_S for rate in rules.request_rates)
+
+
+def _check_delays(robots: RobotsTxt, body: bytes) -> None:
+    """A Crawl-delay is that of the agents that its group has named so far; of several the longest counts."""
+    delays: dict[bytes, float | None] = {}
+    group: list[bytes] = []
+    ended = True
+    for row in rows.rows(body, robots.dialect):
+        if row.field == b"user-agent":
+            group = [] if ended else group
+            ended = False
+            group.append(rows.agent_on_line(row, robots.dialect))
+            delays.setdefault(group[-1], None)
+        elif row.field in {b"allow", b"disallow"}:
+            ended = True
+        elif row.field == b"crawl-delay" and not row.control and _DELAY.fullmatch(row.value) is not None:
+            delay_s = float(row.value)
+            for name in group if delay_s <= _YEAR_S else ():
+                delays[name] = max(delay_s, delays[name] or 0.0)
+    for agent in ("*", "ExampleBot", *(agent for one in robots.groups for agent in one.agents)):
+        token = agent.lower().encode()
+        assert robots.rules_for(agent).crawl_delay == delays.get(token if token in delays else b"*"), agent
 
 
 def _check_prefix(cut: RobotsTxt, whole: RobotsTxt) -> None:

@@ -104,7 +104,7 @@ def canonical(body: bytes, dialect: Dialect) -> bytes:
         elif found.field in {b"allow", b"disallow"}:
             out.append(found.field + b": " + _path(found, dialect))
         elif found.field == b"user-agent":
-            out.append(b"user-agent: " + _agent(found, dialect))
+            out.append(b"user-agent: " + agent_on_line(found, dialect))
         elif found.field == b"robot-version":
             # More than four digits are no version.
             out.append(b"robot-version: " + (b"x" if re.search(rb"[0-9]{5}", found.value) else found.value))
@@ -113,7 +113,8 @@ def canonical(body: bytes, dialect: Dialect) -> bytes:
     return b"\n".join(out)
 
 
-def _agent(found: Row, dialect: Dialect) -> bytes:
+def agent_on_line(found: Row, dialect: Dialect) -> bytes:
+    """Return whom a user-agent line names, where that is read leniently; else its value."""
     value = found.value
     if found.control:
         return b""  # it names nobody
