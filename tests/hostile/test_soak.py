@@ -142,7 +142,9 @@ def _judge(sites: Mapping[str, web.Site], log: list[Exchange]) -> None:
 
 def _as_known(site: web.Site, exchange: Exchange) -> Exchange:
     """Return an exchange with an end that is certain: a server learns late that its client has given up."""
-    if site.fault in web.GIVEN_UP and not exchange.url.endswith("/robots.txt"):
+    if exchange.url.endswith("/robots.txt"):
+        return replace(exchange, ended=exchange.started) if site.fault else exchange
+    if site.fault in web.GIVEN_UP:
         ended = min(exchange.started + 0.9 * PAGE_TIMEOUT_S, exchange.ended - NOTICE_S)
         return replace(exchange, ended=max(ended, exchange.started))
     return exchange

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse.robots.ruleset import ROBOTS_TXT
@@ -32,6 +32,17 @@ _FILLING: Final = 4  # connections that nobody accepts: more than the shortest q
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
 
 
+@dataclass(slots=True)
+class _Logged:
+    """A request in the log; it ends when the last of its answer is about to be written: then a client may see it."""
+
+    url: str = ""
+    started: float = 0.0
+    ended: float | None = None
+    status: int = 0
+    retry_after_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request that is to be answered, and the means to do it.
@@ -43,6 +54,7 @@ class Call:
         number: how often this target has been asked for, this time included.
         reader: what else the client sends.
         writer: to the client.
+        logged: what the server writes down about it.
     """
 
     method: str
@@ -51,10 +63,12 @@ class Call:
     number: int
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    logged: _Logged = field(default_factory=_Logged)
 
     async def send(self, *pieces: bytes) -> None:
         """Write some octets, and wait until the client has taken in most of them."""
         for piece in pieces:
+            self.logged.ended = time.time()
             self.writer.write(piece)
             await self.writer.drain()
             await asyncio.sleep(0)  # drain waits for nothing while the client keeps up, and this may have no end
@@ -66,6 +80,7 @@ class Call:
 
     def reset(self) -> None:
         """Break the connection off with a RST."""
+        self.logged.ended = time.time()
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.writer.transport.abort()
 
@@ -92,8 +107,6 @@ class HostileServer:
         every_page: what a page answers.
 
     Attributes:
-        log: every request that came, in the order in which it was answered to the end or given up; 0 is the status of
-            one that had no answer.
         open_connections: how many there are now.
     """
 
@@ -105,8 +118,8 @@ class HostileServer:
         address: str = LOOPBACK,
         every_page: Answer = PAGE,
     ) -> None:
-        self.log: list[Exchange] = []
         self.open_connections = 0
+        self._log: list[_Logged] = []
         self._fault = fault
         self._answers = {ROBOTS_TXT: fault.robots, **fault.hops, **(answers or {})}
         self._every_page = every_page
@@ -127,6 +140,20 @@ class HostileServer:
     def address(self) -> str:
         """Where it listens."""
         return self._address
+
+    @property
+    def log(self) -> list[Exchange]:
+        """Every request so far, in the order in which they came.
+
+        One ends when the last of its answer was about to be written, so that no client can have seen its end before;
+        one without an answer when the connection does, or now. 0 is the status of an answer that is not told octet by
+        octet beforehand.
+        """
+        now = time.time()
+        return [
+            Exchange(one.url, one.started, now if one.ended is None else one.ended, one.status, one.retry_after_s)
+            for one in self._log
+        ]
 
     @property
     def pages(self) -> list[str]:
@@ -171,7 +198,7 @@ class HostileServer:
             await self._server.wait_closed()
 
     def __repr__(self) -> str:
-        return f"<HostileServer {self._fault.name} at {self.origin}: {len(self.log)} requests>"
+        return f"<HostileServer {self._fault.name} at {self.origin}: {len(self._log)} requests>"
 
     @property
     def _robots_targets(self) -> set[str]:
@@ -215,13 +242,19 @@ class HostileServer:
         started = time.time()
         method, target, headers = _parse(head)
         self._asked[target] += 1
-        call = Call(method, target, headers, self._asked[target], reader, writer)
+        logged = _Logged(self.url(target), started)
+        self._log.append(logged)
+        call = Call(method, target, headers, self._asked[target], reader, writer, logged)
         answer = self._answers.get(target, self._every_page)
-        status, retry_after_s = _said(answer) if isinstance(answer, bytes) else (0, None)
         try:
-            await (call.send(answer) if isinstance(answer, bytes) else answer(call))
+            if isinstance(answer, bytes):
+                logged.status, logged.retry_after_s = _said(answer)
+                await call.send(answer)
+            else:
+                await answer(call)
         finally:
-            self.log.append(Exchange(self.url(target), started, time.time(), status, retry_after_s))
+            if logged.ended is None:
+                logged.ended = time.time()
         if not writer.transport.is_closing():
             writer.write_eof() if writer.can_write_eof() else writer.close()
             await call.silence()
