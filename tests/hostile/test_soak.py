@@ -183,6 +183,15 @@ def _open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+async def _closed_files(wanted: int) -> int:
+    """Return how many files are open, within some seconds in which the last sockets may be closed."""
+    for _ in range(60):
+        if _open_files() == wanted:
+            break
+        await asyncio.sleep(0.05)
+    return _open_files()
+
+
 async def _left_behind() -> list[str]:
     """Name the tasks and the timers that are still there."""
     loop = asyncio.get_running_loop()
@@ -205,8 +214,7 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
             await crawl.run(tasks, seconds)
             crawl.check_counts()
         assert await _left_behind() == []
-        assert _open_files() == before
-        await asyncio.sleep(1.5)  # the drips of a server notice only with the next octet that their client has gone
+        assert await _closed_files(before) == before
         logs, open_connections = await _end_web(process)
     finally:
         with suppress(ProcessLookupError):

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,8 @@ from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from politesse.testing.hostile import Answer
+
+_IDLE_S: Final = 5.0
 
 CLOSED: Final = "User-agent: *\nDisallow: /\n"
 FLAPPING: Final = "5xx-flapping"
@@ -95,11 +97,20 @@ async def main() -> None:
             sites.append(Site(server.origin, name, robots, fault.listens and fault.accepts))
         _write([asdict(site) for site in sites])
         await asyncio.to_thread(sys.stdin.read)
+        await _until_idle([server for server, _ in servers])
         logs = {
             server.origin: [asdict(exchange) for exchange in server.log if exchange.url not in _hops(server, fault)]
             for server, fault in servers
         }
         _write([logs, sum(server.open_connections for server, _ in servers)])
+
+
+async def _until_idle(servers: list[HostileServer]) -> None:
+    """Wait for the connections to end, for so long that a drip, too, notices that its client has gone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_IDLE_S):
+            while any(server.open_connections for server in servers):
+                await asyncio.sleep(0.05)
 
 
 def _write(said: object) -> None:
