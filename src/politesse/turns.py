@@ -158,9 +158,10 @@ def take_now(gate: Gate, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
 def _heed(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:
     if not verdict.allowed:
         raise Disallowed(verdict)
-    if verdict.not_before is not None and verdict.match.allowed:  # else this gate only reports
-        # robots.txt was answered with 429 while an older copy still serves: that was said of the host.
-        pacer.close(origin.pacing_host, verdict.not_before, Bound.RETRY_AFTER)
+    source = verdict.source
+    if source is not None and source.of_host and source.not_before is not None and verdict.match.allowed:
+        # robots.txt was answered with 429 while an older copy still serves. Where none does, this gate only reports.
+        pacer.close(origin.pacing_host, source.not_before, Bound.RETRY_AFTER)
 
 
 def _pacing_host(url: str) -> str | None:

@@ -153,6 +153,7 @@ class Source:
             still serves.
         not_before: Unix time before which the host asked for no request, or before which robots.txt will not be
             asked for again; None where neither is known.
+        of_host: whether ``not_before`` was said of the host, as 429 says it, and not of robots.txt alone.
     """
 
     robots_url: str
@@ -163,6 +164,7 @@ class Source:
     fresh_until_wall: float
     fault: str = ""
     not_before: float | None = None
+    of_host: bool = False
 
 
 class StatesUsage(Protocol):

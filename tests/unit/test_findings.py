@@ -342,3 +342,19 @@ async def test_a_url_beyond_all_servers_holds_no_loop_whether_its_origin_is_know
             with pytest.raises(InvalidURL, match="are more than servers take"):
                 await gate.check(url)
             assert await gate.check("https://example.com/a")
+
+
+@pytest.mark.parametrize("answer", [503, ConnectionError("refused")])
+async def test_a_robots_txt_that_is_unreachable_at_one_port_holds_up_no_other_port_of_the_host(
+    answer: int | Exception,
+) -> None:
+    dead, live = "http://host.example:1", "http://host.example"
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher({dead: answer, live: ""})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert not await gate.check(f"{dead}/page")
+        before = clock.monotonic()
+        async with gate.turn(f"{dead}/robots.txt"):  # which is always allowed
+            pass
+        async with gate.turn(f"{live}/page"):
+            assert clock.monotonic() - before < 5.0

@@ -259,6 +259,7 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fresh_until_wall=copy.fresh_until_wall,
             fault=copy.fault if trouble is None else trouble.fault,
             not_before=not_before,
+            of_host=not_before is not None,
         )
         return Standing(source, now_wall, serves_until, refresh_wall)
     if trouble is not None and now_wall < trouble.retry_wall:
@@ -274,6 +275,7 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fresh_until_wall=until_wall,
             fault=trouble.fault,
             not_before=until_wall,
+            of_host=trouble.result is AccessResult.TOO_MANY_REQUESTS,
         )
         return Standing(source, now_wall, until_wall, until_wall)
     return None
