@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ConfigurationError
@@ -11,8 +12,6 @@ from politesse.usage import Preference, Purpose
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from politesse.reservations import Reserved
     from politesse.usage import Usage
 
@@ -32,8 +31,8 @@ class Enforcement:
     __slots__ = ("_purposes",)
 
     def __init__(self, purposes: Iterable[str]) -> None:
-        if isinstance(purposes, str):
-            raise ConfigurationError(f"enforce_usage={purposes!r}: give a set, as in {{{purposes!r}}}")
+        if isinstance(purposes, str) or not isinstance(purposes, Iterable):
+            raise ConfigurationError(f"enforce_usage={purposes!r}: give a set of purposes, as in {{'ai-train'}}")
         self._purposes = frozenset(Purpose.given(name, "enforce_usage") for name in purposes)
 
     def needs_tdmrep(self, target: str) -> bool:

@@ -125,6 +125,7 @@ class Gatekeeper(AgentView):
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
     ) -> None:
+        _check_types({"user_agent": (user_agent, str)}, required=True)
         identity = Identity.of(user_agent, token)
         if mode not in {"enforce", "report"}:
             raise ConfigurationError(f"mode={mode!r}: give 'enforce' or 'report'")
@@ -220,8 +221,11 @@ class Gatekeeper(AgentView):
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed. Returns what ends it.
 
-        It is called in the midst of the work, so it must be quick. What it raises is logged.
+        It is called in the midst of the work, so it must be quick. What it raises is logged. Raises ConfigurationError
+        for what cannot be called.
         """
+        if not callable(subscriber):
+            raise ConfigurationError(f"subscriber={subscriber!r:.100}: give a function")
         return self._shared.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
@@ -244,9 +248,9 @@ class Gatekeeper(AgentView):
         return f"<Gatekeeper {self._agent} ({self._mode}): {asked}>"
 
 
-def _check_types(options: Mapping[str, tuple[object, type]]) -> None:
+def _check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
     for name, (value, wanted) in options.items():
-        if value is not None and not isinstance(value, wanted):
+        if (value is not None or required) and not isinstance(value, wanted):
             raise ConfigurationError(f"{name}={value!r:.100}: give a {wanted.__name__}")
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,12 +34,12 @@ from politesse.lanes import Entry, Host, Lane, Line
 from politesse.origin import Origin
 from politesse.turns import Turn
 from politesse.verdict import Bound, NotYet, Reason, Verdict
+from politesse.view import AgentView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from politesse.clock import Timer
-    from politesse.view import AgentView
 
 Item = TypeVar("Item")
 
@@ -131,6 +132,7 @@ class PoliteQueue(Generic[Item]):
         max_deferrals: int = 5,
         max_asking: int = 100,
     ) -> None:
+        _check_given(gate, on_disallowed)
         for name, value, least in (
             ("maxsize", maxsize, 0),
             ("max_deferrals", max_deferrals, 0),
@@ -461,6 +463,13 @@ class PoliteQueue(Generic[Item]):
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise ClosedError(f"the gatekeeper gives no more turns, with {self._size} URLs queued") from self._failure
+
+
+def _check_given(gate: object, on_disallowed: object) -> None:
+    if not isinstance(gate, AgentView):
+        raise ConfigurationError(f"gate={gate!r:.100}: give a Gatekeeper or one of its views")
+    if on_disallowed is not None and (not callable(on_disallowed) or inspect.iscoroutinefunction(on_disallowed)):
+        raise ConfigurationError(f"on_disallowed={on_disallowed!r:.100}: give a function that is not asynchronous")
 
 
 def _checked_origin(url: str) -> Origin:

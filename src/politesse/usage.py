@@ -166,18 +166,22 @@ class Usage:
     applied: tuple[Statement, ...] = ()
     licenses: tuple[License, ...] = ()
 
-    def preference(self, purpose: Purpose) -> Preference:
-        """Return what is said about a purpose, the most restrictive of what counts (draft-ietf-aipref-vocab 5.1)."""
+    def preference(self, purpose: Purpose | str) -> Preference:
+        """Return what is said about a purpose, the most restrictive of what counts (draft-ietf-aipref-vocab 5.1).
+
+        A purpose may be given by its value, as ``"ai-train"``. Raises ConfigurationError for what is none.
+        """
         return most_restrictive(one.preference for one in self._counting(purpose))
 
-    def deciding(self, purpose: Purpose) -> tuple[Statement, ...]:
-        """Return the statements that made the preference what it is; none where it is UNSTATED."""
+    def deciding(self, purpose: Purpose | str) -> tuple[Statement, ...]:
+        """Return the statements that made the preference what it is; none where it is UNSTATED. Raises as above."""
         preference = self.preference(purpose)
         return tuple(one for one in self._counting(purpose) if one.preference is preference)
 
-    def bearing(self, purpose: Purpose) -> tuple[Statement, ...]:
-        """Return every statement about a purpose, that which was overruled included."""
-        return tuple(one for one in self.statements if one.purpose is purpose)
+    def bearing(self, purpose: Purpose | str) -> tuple[Statement, ...]:
+        """Return every statement about a purpose, that which was overruled included. Raises as above."""
+        asked = Purpose.given(purpose, "purpose")
+        return tuple(one for one in self.statements if one.purpose is asked)
 
     def explain(self) -> str:
         """Tell each preference with the statements behind it, what did not count, and the licenses; one a line."""
@@ -186,8 +190,9 @@ class Usage:
         lines += [f"license: {printable(one.url)} ({one})" for one in self.licenses]
         return "\n".join(lines) or "nothing is stated"
 
-    def _counting(self, purpose: Purpose) -> list[Statement]:
-        return [one for one in self.applied if one.purpose is purpose and one.may_decide]
+    def _counting(self, purpose: Purpose | str) -> list[Statement]:
+        asked = Purpose.given(purpose, "purpose")
+        return [one for one in self.applied if one.purpose is asked and one.may_decide]
 
     def _explain(self, purpose: Purpose) -> Iterator[str]:
         deciding = dict.fromkeys(self.deciding(purpose))
@@ -195,7 +200,7 @@ class Usage:
         if bearing:
             yield f"{purpose}: {self.preference(purpose)}"
         yield from (f"  by {one}{_limits(one)}" for one in deciding)
-        yield from (f"  not by {one}{_limits(one)}" for one in bearing if one not in deciding)
+        yield from (f"  without effect: {one}{_limits(one)}" for one in bearing if one not in deciding)
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a Usage is neither true nor false: ask for usage.preference(Purpose...)")

@@ -95,7 +95,10 @@ class AgentView:
 
         A copy that is near the end of its lifetime is asked for again behind the answer. Raises InvalidURL.
         """
-        place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        try:
+            place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        except AttributeError:  # costs nothing where it does not come
+            raise TypeError(f"{url!r:.200} is no str: give the URL as text") from None
         if (
             place > 0
             and (entry := self._at_once.get(url[:place])) is not None

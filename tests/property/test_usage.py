@@ -80,7 +80,7 @@ def test_no_statement_is_lost_and_who_decided_said_so(given_usages: list[Usage])
         assert set(deciding) <= set(joined.bearing(purpose))
     shown = joined.explain().splitlines()
     told = [one for one in joined.statements if one.purpose is not None]
-    assert sum(line.startswith(("  by ", "  not by ")) for line in shown) == len(told)
+    assert sum(line.startswith(("  by ", "  without effect: ")) for line in shown) == len(told)
 
 
 @given(st.lists(usages(st.one_of(OTHERS, TDMREP)), min_size=1, max_size=3))

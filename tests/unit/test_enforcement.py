@@ -264,7 +264,7 @@ async def test_the_files_are_told_of_as_events() -> None:
     ]
 
 
-@pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}])
+@pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}, 3, True])
 def test_what_is_no_purpose_is_named(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="enforce_usage"):
         Gatekeeper(UA, enforce_usage=given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
@@ -20,6 +20,7 @@ from politesse import (
     InvalidURL,
     MemoryStore,
     Origin,
+    PoliteQueue,
     Reason,
 )
 from politesse.integrations.aiohttp import RobotsMiddleware
@@ -27,7 +28,7 @@ from politesse.origin import MAX_URL_LENGTH, split
 from politesse.ports import FetchResponse
 from politesse.robots import RobotsTxt
 from politesse.robots.directives import parse_request_rate, parse_visit_time
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 
 if TYPE_CHECKING:
     from politesse.ports import FetchRequest, FetchResult
@@ -358,3 +359,37 @@ async def test_a_robots_txt_that_is_unreachable_at_one_port_holds_up_no_other_po
             pass
         async with gate.turn(f"{live}/page"):
             assert clock.monotonic() - before < 5.0
+
+
+@pytest.mark.parametrize("given", [None, 5, b"ExampleBot/1.0"])
+def test_a_user_agent_that_is_no_text_is_named(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"user_agent=.*: give a str"):
+        Gatekeeper(given)
+
+
+async def test_what_is_no_text_is_no_url() -> None:
+    given: Any = URL("https://example.com/")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        with pytest.raises(TypeError, match="is no str: give the URL as text"):
+            await gate.check(given)
+        with pytest.raises(TypeError, match="is no str"):
+            gate.peek(given)
+        with pytest.raises(ConfigurationError, match="subscriber=None"):
+            gate.subscribe(cast("Any", None))
+
+
+async def test_a_queue_names_what_it_cannot_use() -> None:
+    async def later(item: object, verdict: object) -> None:
+        """Never be awaited."""
+
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        for wrong in (later, "x"):
+            with pytest.raises(ConfigurationError, match="on_disallowed="):
+                PoliteQueue(gate, on_disallowed=cast("Any", wrong))
+    with pytest.raises(ConfigurationError, match=r"gate='ExampleBot/1\.0'"):
+        PoliteQueue(cast("Any", "ExampleBot/1.0"))
+
+
+def test_one_address_is_no_list_of_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"give a list, as in \['127.0.0.1'\]"):
+        ScriptedResolver({"a.example": "127.0.0.1"})

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from politesse.errors import ConfigurationError
 from politesse.usage import (
     NOTHING_STATED,
     License,
@@ -110,7 +111,7 @@ def test_explanation_tells_who_decided_who_did_not_and_the_licenses() -> None:
     assert usage.explain().splitlines() == [
         "ai-train: disallowed",
         "  by robots.txt line 3: Content-Usage: train-ai=n",
-        "  not by robots.txt line 4: Content-Signal: ai-train=yes (use: reference)",
+        "  without effect: robots.txt line 4: Content-Signal: ai-train=yes (use: reference)",
         "tdm: disallowed",
         "  by tdmrep.json entry 2: {} (policy: https://example.com/p)",
         r"not understood: header: Content-Usage: \x1b[2J",
@@ -147,3 +148,17 @@ def test_licenses_are_joined_once_each() -> None:
     other = replace(LICENSE, url="https://rsl.example/2.xml")
     usage = combine([Usage(licenses=(LICENSE,)), Usage(licenses=(other, LICENSE))])
     assert usage.licenses == (LICENSE, other)
+
+
+def test_a_purpose_may_be_given_by_its_value_and_what_is_none_is_named() -> None:
+    usage = _training_refused()
+    assert usage.preference("ai-train") is usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+    assert usage.deciding("ai-train") == usage.bearing("ai-train") == usage.statements
+    for ask in (usage.preference, usage.deciding, usage.bearing):
+        with pytest.raises(ConfigurationError, match="'training' is no purpose; they are search, ai-train"):
+            ask("training")
+
+
+def _training_refused() -> Usage:
+    said = Statement(Purpose.AI_TRAIN, Preference.DISALLOWED, Mechanism.NOAI, Place.META, "robots: noai")
+    return Usage((said,), (said,))

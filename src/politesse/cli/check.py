@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from politesse.cli.console import plain
-from politesse.cli.page import PageReport, as_lines, read_page
+from politesse.cli.page import as_lines, read_page
 from politesse.cli.page import as_record as page_record
 from politesse.verdict import UNDECIDED, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
-    from politesse import Source, Verdict
+    from politesse import AgentView, Source, Verdict
     from politesse.cli.asking import Asking
+    from politesse.cli.page import PageReport
 
 
 async def check(
@@ -30,28 +31,28 @@ async def check(
     async with asking.gate() as gate:
         with err.status("asking for robots.txt") if err.is_terminal else nullcontext():
             verdicts = await gate.check_batch(urls)
-        reports: list[PageReport | None] = [None] * len(verdicts)
-        if with_page:
-            with err.status("asking for pages") if err.is_terminal else nullcontext():
-                reading = (read_page(gate, verdict.url, asking.timeout_s) if verdict else None for verdict in verdicts)
-                reports = list(await asyncio.gather(*(_done(one) for one in reading)))
-    for verdict, report in zip(verdicts, reports, strict=True):
-        if as_json:
-            record = as_record(verdict)
-            if with_page:
-                record["page"] = None if report is None else page_record(report)
-            out.print(plain(json.dumps(record)), soft_wrap=True)
-        else:
-            _explain(verdict, out)
-            if report is not None:
+        pages = [asyncio.ensure_future(_page(gate, verdict, asking, with_page=with_page)) for verdict in verdicts]
+        faults = 0
+        for verdict, page in zip(verdicts, pages, strict=True):
+            if not as_json:
+                _explain(verdict, out)  # at once: a page may take its time
+            with err.status("asking for pages") if err.is_terminal and not page.done() else nullcontext():
+                report = await page
+            if as_json:
+                record = as_record(verdict)
+                if with_page:
+                    record["page"] = None if report is None else page_record(report)
+                out.print(plain(json.dumps(record)), soft_wrap=True)
+            elif report is not None:
                 out.print(plain("\n".join(f"  {line}" for line in as_lines(report))), soft_wrap=True)
-    if any(verdict.reason in UNDECIDED for verdict in verdicts) or any(report and report.fault for report in reports):
+            faults += report is not None and bool(report.fault)
+    if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):
         return 2
     return 0 if all(verdicts) else 1
 
 
-async def _done(reading: Coroutine[Any, Any, PageReport] | None) -> PageReport | None:
-    return None if reading is None else await reading
+async def _page(gate: AgentView, verdict: Verdict, asking: Asking, *, with_page: bool) -> PageReport | None:
+    return await read_page(gate, verdict.url, asking.timeout_s) if with_page and verdict else None
 
 
 def as_record(verdict: Verdict) -> dict[str, Any]:

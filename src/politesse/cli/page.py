@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from politesse import AgentView, DataTxtAnswer, Sitemaps
     from politesse.page import PageAnswer
 
+_ERRORS: Final = 400  # this and all above
 _SHOWN: Final = 10  # links and sitemaps that are printed; --json has them all
 
 
@@ -74,11 +75,16 @@ async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
             headers = list(response.headers.items())
     except (Disallowed, InvalidURL) as error:
         report.fault = f"a redirect leads to what may not be requested: {error}"
+    except aiohttp.TooManyRedirects:
+        report.fault = "too many redirects"
     except (aiohttp.ClientError, TimeoutError) as error:
         report.fault = f"{type(error).__name__} {error}".strip()
     else:
-        report.truncated = len(body) > MAX_BYTES
-        _take_in(report, headers, body[:MAX_BYTES], gate.identity.tokens)
+        if report.status >= _ERRORS:  # what is said there, is not said about the page
+            report.fault = f"status {report.status}"
+        else:
+            report.truncated = len(body) > MAX_BYTES
+            _take_in(report, headers, body[:MAX_BYTES], gate.identity.tokens)
     said = await gate.usage(url)
     report.usage = combine([NOTHING_STATED if said is None else said, report.usage])
     report.sitemaps = await gate.sitemaps(url)
@@ -120,8 +126,10 @@ def as_lines(report: PageReport) -> list[str]:
     lines += ["usage preferences:", *(f"  {line}" for line in report.usage.explain().splitlines())]
     if report.sitemaps is not None:
         lines += _listed("sitemaps", list(report.sitemaps.urls))
+        lines += [f"  no URL: line {one.line}, {printable(one.value)}" for one in report.sitemaps.rejected]
     if report.data_txt is not None:
-        lines.append(f"data.txt: {report.data_txt.outcome}, {len(report.data_txt.records)} records")
+        number = len(report.data_txt.records)
+        lines.append(f"data.txt: {report.data_txt.outcome}, {number} record{'' if number == 1 else 's'}")
     return lines
 
 
@@ -138,7 +146,8 @@ def as_record(report: PageReport) -> dict[str, Any]:
         status      of the answer; or null where none came
         final_url   where it came from, after redirects; "" where none came
         fault       why no page came, or ""
-        answers     {index, follow, archive, ...}: {allowed, against: [the statements that forbid it]}
+        answers     {index, follow, archive, show_a_snippet, translate, index_images}: {allowed, against: [the
+                    statements that forbid it]}
         statements  [every directive for this crawler, with the header or the META that it stands in]
         links       [the URLs of the links that may be followed]
         usage       {search, ai-train, ai-input, tdm}: {preference, by: [the statements that decide]}
@@ -153,10 +162,10 @@ def as_record(report: PageReport) -> dict[str, Any]:
         "final_url": report.final_url,
         "fault": report.fault,
         "answers": {
-            answer.to: {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
+            answer.to.replace(" ", "_"): {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
             for answer in ([] if report.fault else report.answers)
         },
-        "statements": [str(one) for one in report.directives.statements],
+        "statements": list(dict.fromkeys(map(str, report.directives.statements))),
         "links": report.links,
         "usage": {
             purpose: {"preference": usage.preference(purpose), "by": [str(one) for one in usage.deciding(purpose)]}

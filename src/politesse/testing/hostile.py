@@ -81,7 +81,8 @@ class Call:
     def reset(self) -> None:
         """Break the connection off with a RST."""
         self.logged.ended = time.time()
-        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if not self.writer.transport.is_closing():  # else the client has gone already
+            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.writer.transport.abort()
 
 
@@ -232,7 +233,7 @@ class HostileServer:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             await self._answer(head, reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has gone
         finally:
             writer.transport.abort()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from politesse.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -14,11 +16,17 @@ class ScriptedResolver:
     Args:
         addresses: by host name; a name that is not there does not exist.
 
+    Raises:
+        ConfigurationError: for one address that stands where a list of them has to.
+
     Attributes:
         asked: every name that it was asked for, in order.
     """
 
     def __init__(self, addresses: Mapping[str, Sequence[str]]) -> None:
+        for host, given in addresses.items():
+            if isinstance(given, str):
+                raise ConfigurationError(f"addresses of {host!r}: give a list, as in [{given!r}]")
         self.addresses = dict(addresses)
         self.asked: list[str] = []
 

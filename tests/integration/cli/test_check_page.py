@@ -69,7 +69,7 @@ async def test_a_page_is_reported_with_the_sources_of_what_it_says() -> None:
         "    license: https://example.com/license.xml",
         "  sitemaps: 1",
         "    https://maps.example/s.xml",
-        "  data.txt: found, 1 records",
+        "  data.txt: found, 1 record",
     ):
         assert f"\n{line}" in done.out or f"\n  {line}" in done.out, line
     assert site.asked == ["/robots.txt", "/page", "/.well-known/tdmrep.json", "/data.txt"]
@@ -132,3 +132,19 @@ async def test_a_page_that_cannot_be_got_is_told() -> None:
         done = await politesse("check", "--page", f"{origin.base}/page", "--timeout", "5")
     assert done.code == 2
     assert "page: ServerDisconnectedError" in done.out
+
+
+async def test_what_an_error_page_says_is_not_said_about_the_page() -> None:
+    async with serving(_site()) as origin:
+        done = await politesse("check", "--page", f"{origin.base}/missing")
+    assert done.code == 2
+    assert "  page: status 404\n" in done.out
+    assert "may index" not in done.out
+
+
+async def test_a_redirect_loop_is_told_in_words() -> None:
+    site = Site(pages={"/loop": (302, "", {"Location": "/loop"})})
+    async with serving(site) as origin:
+        done = await politesse("check", "--page", f"{origin.base}/loop", "--timeout", "60")
+    assert done.code == 2
+    assert "  page: too many redirects\n" in done.out
