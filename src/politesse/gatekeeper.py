@@ -158,12 +158,20 @@ class Gatekeeper(AgentView):
             pacing,
             clock,
             publisher,
+            agent=identity.agent,
             reports=mode == "report",
             enforcement=Enforcement(enforce_usage) if enforce_usage else None,
             policy_tokens=PolicyTokens(policy_tokens) if policy_tokens else None,
         )
         pages = PageFetcher(
-            self, fetcher, pacer, clock, publisher=publisher, max_concurrent=options.max_concurrent_fetches
+            self,
+            fetcher,
+            pacer,
+            clock,
+            publisher=publisher,
+            max_concurrent=options.max_concurrent_fetches,
+            # Wherever it redirects to: what is read to learn what may be used cannot wait for itself.
+            gates={TDMREP_JSON: AgentView(shared, identity, enforces=False)},
         )
         shared.files = SiteFiles(pages, options=options, clock=clock, publisher=publisher, daily={TDMREP_JSON})
         shared.reservations = Reservations(shared.files)
@@ -181,6 +189,7 @@ class Gatekeeper(AgentView):
     async def aclose(self) -> None:
         """End all fetches, close the store. Who waits for a verdict or a turn, or asks later, gets ClosedError."""
         self._shared.tell_closed()
+        await self._shared.reservations.aclose()
         await self._shared.files.aclose()
         await self._shared.pacer.aclose()
         await self._shared.cache.aclose()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
+from politesse.access.flights import Flight, Flights
 from politesse.access.sitefiles import FileOutcome
+from politesse.errors import ClosedError
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
 from politesse.site import get_file
 from politesse.usage import Usage, combine
@@ -71,6 +74,8 @@ class Reservations:
     def __init__(self, files: SiteFiles) -> None:
         self._files = files
         self._read: LRUCache[str, tuple[bytes, Reserved]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_weight_bytes)
+        self._flights: Flights[Flight[None]] = Flights()
+        self._closed = False
 
     def known(self, origin: Origin) -> Reserved | None:
         """Return what the tdmrep.json of ``origin`` reserves; None where it has to be asked for, or read, first."""
@@ -88,9 +93,21 @@ class Reservations:
             doc = await asyncio.to_thread(_parse, file) if large else _parse(file)
         return self._take_in(origin, file, doc)
 
-    def ask_ahead(self, origin: Origin) -> None:
-        """Have tdmrep.json asked for, without waiting."""
-        self._files.ask_ahead(origin, TDMREP_JSON)
+    def ask_ahead(self, gate: Gate, origin: Origin) -> None:
+        """Have tdmrep.json asked for and read, without waiting."""
+        key = str(origin)
+        if not self._closed and self._flights.get(key) is None:
+            self._flights.take_off(key, Flight(), self._learn_ahead(gate, origin), f"tdmrep.json of {origin}")
+
+    async def aclose(self) -> None:
+        """End what was asked for ahead."""
+        self._closed = True
+        tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was asked for")
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _learn_ahead(self, gate: Gate, origin: Origin) -> None:
+        with suppress(ClosedError):  # nobody waits who would have to be told
+            await self.learn(gate, origin)
 
     def _is_new(self, origin: Origin, file: SiteFile) -> bool:
         known = self._read.get(str(origin))
@@ -121,4 +138,6 @@ def _parse(file: SiteFile) -> TdmRep:
 
 
 def _weight_bytes(kept: tuple[bytes, Reserved]) -> int:
-    return _KEPT_BYTES + _WEIGHT * len(kept[0])
+    body, reserved = kept
+    octet = _WEIGHT if reserved.doc.locations else 1  # of what could not be read there is nothing but the text
+    return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # one that fills all the room is kept alone

@@ -58,6 +58,7 @@ class Shared:
     """What a gatekeeper and its views have in common.
 
     Attributes:
+        agent: the gatekeeper's own, in whose name files are asked for, whichever view wants to know.
         files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
         reservations: what is in those of them that are called tdmrep.json. Set with the files.
         enforcement: of usage preferences; None where they are only reported.
@@ -65,6 +66,7 @@ class Shared:
     """
 
     __slots__ = (
+        "agent",
         "allowed",
         "cache",
         "clock",
@@ -90,10 +92,12 @@ class Shared:
         clock: Clock,
         publisher: Publisher,
         *,
+        agent: str,
         reports: bool,
         enforcement: Enforcement | None,
         policy_tokens: PolicyTokens | None,
     ) -> None:
+        self.agent = agent
         self.cache = cache
         self.files: SiteFiles
         self.reservations: Reservations

@@ -17,6 +17,8 @@ from politesse.turns import take
 from politesse.verdict import UNDECIDED, AccessResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from politesse.access.entry import Entry
     from politesse.access.sitefiles import SiteFiles
     from politesse.clock import Clock
@@ -146,12 +148,22 @@ class PageFetcher:
         clock: the clocks.
         publisher: hears of what the fetcher raises.
         max_concurrent: how many requests may be under way at once; waiting for a turn does not count.
+        gates: by the path of a file, who is asked about it and its redirects instead of ``gate``.
     """
 
     def __init__(
-        self, gate: Gate, fetcher: Fetcher, pacer: Pacer, clock: Clock, *, publisher: Publisher, max_concurrent: int
+        self,
+        gate: Gate,
+        fetcher: Fetcher,
+        pacer: Pacer,
+        clock: Clock,
+        *,
+        publisher: Publisher,
+        max_concurrent: int,
+        gates: Mapping[str, Gate],
     ) -> None:
         self._gate = gate
+        self._gates = gates
         self._fetcher = fetcher
         self._pacer = pacer
         self._clock = clock
@@ -160,11 +172,12 @@ class PageFetcher:
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Ask once, redirects included."""
+        gate = self._gates.get(request.path, self._gate)
         hops = Hops(request)
         hop = FetchRequest(request.origin, 0, request.validators, request.path)
         while True:
             try:
-                result = await self._request(hop)
+                result = await self._request(gate, hop)
             except Disallowed as error:
                 if hop.url == request.url:
                     raise
@@ -184,9 +197,9 @@ class PageFetcher:
     async def aclose(self) -> None:
         """Nothing is open."""
 
-    async def _request(self, hop: FetchRequest) -> FetchResult:
+    async def _request(self, gate: Gate, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
-        with await take(self._gate, self._pacer, self._clock, hop.url, None) as turn:
+        with await take(gate, self._pacer, self._clock, hop.url, None) as turn:
             async with self._slots:
                 result = await fetch_guarded(self._fetcher, hop, self._publisher)
             if result.status is not None:

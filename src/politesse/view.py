@@ -60,6 +60,11 @@ _NOTHING_SAID: Final = RobotsTxt.parse(b"").rules_for("*")
 class AgentView:
     """The gate as one agent passes it: made by ``Gatekeeper.agent``, and what a Gatekeeper is for its own agent.
 
+    Args:
+        shared: what it has in common with the gatekeeper.
+        identity: for whom it judges.
+        enforces: whether it holds to usage preferences where the gatekeeper does.
+
     Attributes:
         identity: the User-Agent and the product tokens that it judges for.
     """
@@ -67,6 +72,7 @@ class AgentView:
     __slots__ = (
         "_agent",
         "_at_once",
+        "_enforcement",
         "_entries",
         "_monotonic",
         "_normalise",
@@ -76,14 +82,15 @@ class AgentView:
         "identity",
     )
 
-    def __init__(self, shared: Shared, identity: Identity) -> None:
+    def __init__(self, shared: Shared, identity: Identity, *, enforces: bool = True) -> None:
         self.identity = identity
         self._shared = shared
         self._agent = identity.agent
         # Held here as well, because the hot path would pay for each step on the way to them.
         self._entries = shared.cache.entries
         # Where preferences are enforced there is more to look at than rules: everything takes the slow road.
-        plain = shared.enforcement is None and shared.policy_tokens is None
+        self._enforcement = shared.enforcement if enforces else None
+        plain = self._enforcement is None and shared.policy_tokens is None
         self._at_once = self._entries if plain else {}
         self._policies = shared.policies
         self._publisher = shared.publisher
@@ -138,7 +145,7 @@ class AgentView:
         if verdict is not None:
             return verdict
         origin, target = split(url)
-        enforcement = self._shared.enforcement
+        enforcement = self._enforcement
         reserved = None
         if enforcement is not None and enforcement.needs_tdmrep(target):
             reserved = await self._shared.reservations.learn(self, origin)
@@ -309,7 +316,7 @@ class AgentView:
         if entry is not None and entry.answers(self._agent):
             rules = entry.rules.get(self._agent, _NOTHING_SAID)
         pacing = self._shared.pacing
-        if rules is None or (delay_s := longest_stated_s([rules])) <= pacing.max_crawl_delay_s:
+        if (delay_s := self._too_slow_s(rules)) is None:
             return rules
         if self._publisher.subscribers:
             self._publisher.publish(LongDelay(origin, delay_s, pacing.on_long_crawl_delay))
@@ -333,15 +340,13 @@ class AgentView:
 
     def ask_ahead(self, origin: Origin) -> None:
         """Have asked for, without waiting, what has to be known of ``origin``: robots.txt, and then tdmrep.json."""
-        cache, enforcement = self._shared.cache, self._shared.enforcement
+        cache = self._shared.cache
         entry = cache.valid(str(origin))
         if entry is None or not self._answers(entry):
             for agent in self._agents():
                 cache.ask_ahead(origin, agent)
-        elif enforcement is not None:
-            self._shared.reservations.ask_ahead(origin)
-        else:
-            cache.ask_ahead(origin, self._agent)
+        elif self._enforcement is not None:
+            self._shared.reservations.ask_ahead(self, origin)
 
     def peek_or_invalid(self, url: str) -> Verdict | None:
         """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
@@ -357,7 +362,7 @@ class AgentView:
         cache = self._shared.cache
         entry = cache.valid(str(origin))
         if entry is not None and self._answers(entry):
-            enforcement = self._shared.enforcement
+            enforcement = self._enforcement
             if enforcement is None or not enforcement.needs_tdmrep(target):
                 return self._judge(url, entry, target)
             reserved = self._reserved(entry)
@@ -398,22 +403,22 @@ class AgentView:
             if self._answers(entry):  # else it was let go of meanwhile, and got anew for the last one
                 return entry
 
-    def _decide(self, url: str, entry: Entry, target: str) -> Match:
+    def _decide(self, url: str, entry: Entry, target: str, agent: str) -> Match:
         successful = entry.source.result is AccessResult.SUCCESSFUL
-        match = self._match(url, target, entry.rules[self._agent] if successful else None)
+        match = self._match(url, target, entry.rules[agent] if successful else None)
         if not successful and match.reason is not Reason.ROBOTS_TXT:
             match = _WHOLE_SITE[entry.source.result]
         return match
 
     def _judge(self, url: str, entry: Entry, target: str, reserved: Reserved | None = None) -> Verdict:
-        match = self._decide(url, entry, target)
+        match = self._decide(url, entry, target, self._agent)
         rules = entry.rules.get(self._agent)
         site_usage: StatesUsage | None = None if rules is None else rules.site_usage
         if self._shared.policy_tokens is not None:
             site_usage = self._shared.policy_tokens.usage_of(site_usage, entry.rules)
         if reserved is not None:
             site_usage = SiteAndReserved(site_usage, reserved)
-        enforcement = self._shared.enforcement
+        enforcement = self._enforcement
         if enforcement is not None and match.allowed:
             usage = None if site_usage is None else site_usage.usage(url)
             if (objection := enforcement.objection(target, usage, reserved)) is not None:
@@ -422,10 +427,21 @@ class AgentView:
         return self._verdict(url, match, entry, site_usage=site_usage)
 
     def _reserved(self, entry: Entry) -> Reserved | None:
-        """Return what tdmrep.json reserves; nothing where robots.txt forbids it to us, None where it is not known."""
-        if not self._decide(f"{entry.origin}{TDMREP_JSON}", entry, TDMREP_JSON).allowed:
+        """Return what tdmrep.json reserves; nothing where it is not to be asked for, None where it is not known."""
+        # Whatever keeps it from being asked for has to be seen here, too: else it would be about to be known for ever.
+        reader = self._shared.agent
+        for agent in {self._agent, reader}:
+            url = f"{entry.origin}{TDMREP_JSON}"
+            if entry.answers(agent) and not self._decide(url, entry, TDMREP_JSON, agent).allowed:
+                return NOTHING_RESERVED
+        if self._shared.pacing.on_long_crawl_delay == "skip" and self._too_slow_s(entry.rules.get(reader)) is not None:
             return NOTHING_RESERVED
         return self._shared.reservations.known(entry.origin)
+
+    def _too_slow_s(self, rules: RuleSet | None) -> float | None:
+        """Return the seconds between requests that rules ask for, where those are too many."""
+        delay_s = 0.0 if rules is None else longest_stated_s([rules])
+        return delay_s if delay_s > self._shared.pacing.max_crawl_delay_s else None
 
     def _verdict(
         self,

@@ -17,6 +17,7 @@ from politesse import (
     PoliteQueue,
     Preference,
     Purpose,
+    QueueClosed,
     Reason,
     RobotsFetched,
 )
@@ -212,6 +213,96 @@ async def test_a_queue_waits_for_a_tdmrep_json_that_fails_at_first() -> None:
         await queue.put(PAGE)
         async with asyncio.timeout(20), queue.turn() as turn:
             assert turn.url == PAGE
+
+
+def _redirect(url: str, target: str) -> FetchFault:
+    return FetchFault(FaultKind.REDIRECT_LIMIT, "more than 0 redirects", url, 302, location=target)
+
+
+async def test_a_tdmrep_json_that_redirects_into_its_own_site_waits_for_nothing_but_its_turn() -> None:
+    home = f"{SITE}/"
+    async with _gate({SITE: "", TDMREP: _redirect(TDMREP, home), home: "<!doctype html>"}, "tdm") as gate:
+        async with asyncio.timeout(10):
+            assert (await gate.check(PAGE)).reason is Reason.NO_RULE
+
+
+async def test_two_sites_whose_tdmrep_json_redirect_into_each_other_do_not_wait_for_each_other() -> None:
+    other = "https://other.example"
+    other_tdmrep = f"{other}/.well-known/tdmrep.json"
+    answers: dict[str, Answer | list[Answer]] = {
+        TDMREP: _redirect(TDMREP, f"{other}/a"),
+        other_tdmrep: _redirect(other_tdmrep, f"{SITE}/b"),
+        f"{other}/a": RESERVED,
+        f"{SITE}/b": "[]",
+    }
+    async with _gate(answers, "tdm") as gate, asyncio.timeout(10):
+        verdicts = await gate.check_batch([PAGE, f"{other}/page"])
+    assert [verdict.reason for verdict in verdicts] == [Reason.USAGE_DISALLOWED, Reason.UNAVAILABLE]
+
+
+async def test_a_data_txt_that_redirects_to_what_must_not_be_used_is_not_followed() -> None:
+    data_txt = f"{SITE}/data.txt"
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: RESERVED, data_txt: _redirect(data_txt, PAGE), PAGE: "Title: data\n"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
+        answer = await gate.datatxt(SITE)
+    assert "does not want its content used for tdm" in answer.file.fault
+    assert fetcher.count(PAGE) == 0
+
+
+@pytest.mark.filterwarnings("ignore:none of the product tokens")
+async def test_a_view_gets_turns_where_only_the_gatekeeper_must_not_ask_for_tdmrep_json() -> None:
+    robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: ExampleBot-Image\nAllow: /\n"
+    async with _gate({SITE: robots, TDMREP: RESERVED}, "tdm") as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate.agent(tokens="ExampleBot-Image"))
+        await queue.put(PAGE)
+        async with asyncio.timeout(10), queue.turn() as turn:
+            assert turn.url == PAGE
+
+
+async def test_try_turn_tells_of_a_site_that_is_too_slow_though_its_tdmrep_json_is_never_asked_for() -> None:
+    pacing = PacingOptions(max_crawl_delay_s=100.0, on_long_crawl_delay="skip")
+    async with _gate({SITE: "User-agent: *\nCrawl-delay: 9000\n"}, "tdm", pacing=pacing) as gate:
+        refused: list[Reason] = []
+        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda _, verdict: refused.append(verdict.reason))
+        await queue.put(PAGE)
+        queue.close()
+        with pytest.raises(QueueClosed):
+            async with asyncio.timeout(10), queue.turn():
+                pass
+        assert refused == [Reason.TOO_SLOW]
+
+
+async def test_try_turn_alone_has_a_large_tdmrep_json_read_and_asks_for_it_once() -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: "[" + " " * 70_000 + "]"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
+        async with asyncio.timeout(10):
+            while isinstance(turn := gate.try_turn(PAGE), NotYet):
+                await asyncio.sleep(0.001)
+        turn.give_back()
+    assert fetcher.count(TDMREP) == 1
+
+
+async def test_a_tdmrep_json_larger_than_all_that_is_kept_closes_its_own_site_only() -> None:
+    body = b'["' + b"x" * (40 * 1024 * 1024) + b'"]'
+    async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
+        assert gate.peek(PAGE) is not None, "it is not read again for each question"
+        assert await gate.check("https://free.example/")
+
+
+async def test_what_was_asked_for_ahead_ends_with_the_gatekeeper() -> None:
+    fetcher = ScriptedFetcher({SITE: ""})
+    clock = ManualClock(autojump=True)
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"})
+    await gate.sitemaps(SITE)
+    fetcher.gate.clear()
+    async with asyncio.timeout(10):
+        while fetcher.count(TDMREP) == 0:
+            assert isinstance(gate.try_turn(PAGE), NotYet)
+            await clock.sleep(0.1)
+        await gate.aclose()
+    assert not [task for task in asyncio.all_tasks() if "tdmrep" in task.get_name()]
 
 
 async def test_usage_tells_what_both_files_say_and_asks_for_them_itself() -> None:

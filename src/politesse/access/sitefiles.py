@@ -186,11 +186,6 @@ class SiteFiles:
         held = None if known is None else self._standing(url, known)
         return None if known is None or held is None else _site_file(url, known, held)
 
-    def ask_ahead(self, origin: Origin, path: str) -> None:
-        """Have a file asked for, without waiting for it."""
-        if not self._closed and self._flights.get(f"{origin}{path}") is None:
-            self._take_off(origin, path)
-
     def forget(self, origin: Origin) -> None:
         """Drop what is known about the files of ``origin``."""
         for url in [url for url in self._known if url.startswith(f"{origin}/")]:
