@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MAX_URL: Final = 8_192
 """Characters of a URL; a longer one is no link. RFC 9110 4.1 has everybody support 8000."""
 
+_MAX_JOINED: Final = 8 * 1024 * 1024  # characters of bases and addresses that are joined, which takes up to a second
+_FOREIGN_WEIGHT: Final = 64  # a host name in foreign letters is so much dearer
+
 _NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
 _NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2
 _TRIMMED: Final = "".join(map(chr, range(0x21)))  # WHATWG URL 4.4: C0 controls and the blank
@@ -39,7 +42,8 @@ def followable_links(
 
     Those of A and AREA, in their order, each once, without fragments; not those with a ``rel`` of ``nofollow``,
     ``ugc`` or ``sponsored``, and none at all where the page or its headers say NOFOLLOW to the crawler. Whether
-    robots.txt allows them is another question. Addresses that cannot be requested are left out.
+    robots.txt allows them is another question. Addresses that cannot be requested are left out, and so are those that
+    come after the first eight million characters of addresses, each counted with the base that it is joined to.
 
     Args:
         body: the octets of the page, without content coding.
@@ -64,8 +68,10 @@ def followable_links(
         link.href.partition("#")[0] for link in html.links if _NOT_FOLLOWED.isdisjoint(link.rel)
     )  # each once, before it is joined, for that takes its time
     found: dict[str, None] = {}
+    room = _MAX_JOINED
     for href in hrefs:
-        if len(found) >= max_links:
+        room -= _cost(base, href)
+        if len(found) >= max_links or room < 0:
             break
         if (url := _joined(base, href)) is not None:
             found[url] = None
@@ -85,6 +91,12 @@ def _base(html: Html, base_url: str) -> str:
     if scheme in _NO_BASE:
         return base_url
     return base if len(base) <= MAX_URL else ""
+
+
+def _cost(base: str, href: str) -> int:
+    """Return about how many characters have to be looked at to join an address to its base."""
+    host = href.partition("//")[2].partition("/")[0]
+    return len(base) + len(href) + (0 if host.isascii() else _FOREIGN_WEIGHT * len(host))
 
 
 def _joined(base: str, href: str) -> str | None:

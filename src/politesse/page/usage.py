@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
@@ -23,6 +24,7 @@ _LINK: Final = "link"
 _TDM_RESERVATION: Final = "tdm-reservation"
 _TDM_POLICY: Final = "tdm-policy"
 _HEADERS: Final = (_CONTENT_USAGE, _LINK, _TDM_RESERVATION, _TDM_POLICY)
+_MAX_LICENSES: Final = 256
 _NOAI: Final = {"noai": "", "noimageai": "images"}
 
 # Runs of one class of characters, which cannot backtrack.
@@ -40,8 +42,8 @@ def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: st
             joined by commas. Names are compared without case.
         url: the absolute URL of the response, which relative licenses are resolved against.
 
-    Never raises on what the headers say. Of each header 64 KiB are read. A Content-Usage that is longer is not read,
-    as half of it would be another one.
+    Never raises on what the headers say. Of each header 64 KiB are read, of licenses the first 256. A Content-Usage
+    that is longer is not read, as half of it would be another one.
     """
     lines: dict[str, list[str]] = {name: [] for name in _HEADERS}
     room = dict.fromkeys(_HEADERS, MAX_OCTETS + 1)  # one more, so that what is too long is seen to be
@@ -52,7 +54,7 @@ def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: st
             room[field] -= len(value) + 1
     said = [*_content_usage(lines[_CONTENT_USAGE])]
     said += _reservations(lines[_TDM_RESERVATION], lines[_TDM_POLICY], Place.HEADER)
-    return Usage(tuple(said), tuple(said), tuple(_licenses(lines[_LINK], url)))
+    return Usage(tuple(said), tuple(said), tuple(islice(_licenses(lines[_LINK], url), _MAX_LICENSES)))
 
 
 def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:

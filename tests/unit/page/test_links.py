@@ -146,3 +146,31 @@ def test_other_media_types_have_no_links() -> None:
 def test_url_of_the_page_must_be_one() -> None:
     with pytest.raises(InvalidURL):
         followable_links(b"<a href=x>", "/relative")
+
+
+@pytest.mark.parametrize(
+    ("base", "tag"),
+    [
+        (f"https://example.com/{'a/' * 4_000}", "<a href={}>"),
+        (f"https://example.com/{'a/' * 10_000}", "<a href=../{}>"),
+        ("https://example.com/", f"<a href=//{'é' * 50}{{}}.example>"),
+    ],
+    ids=["long base", "longer base that makes no URL", "foreign letters"],
+)
+def test_addresses_are_joined_up_to_a_bound(base: str, tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[str] = []
+
+    def urljoin(base: str, href: str) -> str:
+        joined.append(base + href)
+        return href
+
+    monkeypatch.setattr("politesse.page.links.urljoin", urljoin)
+    body = "".join(tag.format(number) for number in range(9_000)).encode()
+    followable_links(body, base, headers={"Content-Type": "text/html"}, max_bytes=2_000_000)
+    assert 100 < len(joined) < 3_000
+
+
+def test_ten_thousand_links_of_an_ordinary_page_are_found() -> None:
+    body = "".join(f"<a href=/some/ordinary/path/to/page-{number}.html>" for number in range(11_000)).encode()
+    found = followable_links(body, BASE, headers={"Content-Type": "text/html"}, max_bytes=len(body))
+    assert len(found) == 10_000

@@ -226,3 +226,9 @@ def test_everything_together() -> None:
     assert usage.preference(TRAIN) is DISALLOWED  # META against robots.txt: another mechanism
     assert [one.url for one in usage.licenses] == ["https://h/l", "https://example.com/l"]
     assert len(usage.statements) == 4
+
+
+def test_licenses_are_read_up_to_a_bound() -> None:
+    link = ", ".join(f"<{number}>;rel=license" for number in range(3_000))
+    licenses = header_usage({"Link": link}, PAGE).licenses
+    assert [one.url for one in licenses] == [f"https://example.com/dir/{number}" for number in range(256)]
