@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = (("X-Robots-Tag", parse_scoped), ("Robots-Tag", parse_members))
 _EVERYBODY: Final = "robots"
-_NAMES = re.compile(r"[\s,]+")
+_NAMES = re.compile(r"[\s,;\"'\u2018\u2019\u201c\u201d\u200b\ufeff]+")  # with the quotes of word processors, too
 _NUMBER = re.compile(r"-1|[0-9]{1,10}")
 _DAYS = re.compile(r"([0-9]{1,5})\s*(?:days?)?", re.IGNORECASE)
 _PREVIEWS: Final = ("none", "standard", "large")  # from the most restrictive on

@@ -1,8 +1,8 @@
 """From the octets of a page to its text, whatever their encoding. Pure.
 
 WHATWG HTML 13.2.3: a byte order mark, the charset of the Content-Type, that of a META among the first octets, and UTF-8
-where nothing says or what is said is nothing known. UTF-16 is believed of octets that look it only: else a wrong label
-would hide what a page forbids.
+where nothing says or what is said is nothing known. UTF-16 is believed of octets that look it only, by a first tag or
+by every other octet: else a wrong label would hide what a page forbids.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1
 }
 _CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _META = re.compile(r"<meta[\t\n\f\r /][^>]*", re.IGNORECASE)
+_UTF_16_MARKUP: Final = (  # a tag, a comment or a declaration, with no octets before it but blanks
+    ("utf-16-le", re.compile(rb"(?:[\t\n\f\r ]\0)*+<\0[A-Za-z!?]\0")),
+    ("utf-16-be", re.compile(rb"(?:\0[\t\n\f\r ])*+\0<\0[A-Za-z!?]")),
+)
 _PRESCAN: Final = 1024
 _LOOKED_AT: Final = 256
 
@@ -50,7 +54,13 @@ def decoded(octets: bytes, content_type: str = "") -> tuple[str, str]:
 
 
 def _utf_16(octets: bytes) -> str | None:
-    """Return in which order of bytes the octets look like UTF-16: markup is ASCII, so every other octet is NUL."""
+    """Return in which order of bytes the octets look like UTF-16: markup is ASCII, so every other octet is NUL.
+
+    Not all of them need be: a title in other letters has none, and U+4E00 has its NUL in the other place.
+    """
+    for name, markup in _UTF_16_MARKUP:
+        if markup.match(octets) is not None:
+            return name
     start = octets[:_LOOKED_AT]
     even, odd = start[::2].count(0), start[1::2].count(0)
     if 4 * odd > len(start) and not even:

@@ -7,7 +7,16 @@ from typing import Final, Protocol, runtime_checkable
 
 HeaderText = str | bytes
 HeaderValue = HeaderText | Iterable[HeaderText]
-Headers = Mapping[str, HeaderValue] | Mapping[bytes, HeaderValue] | Iterable[tuple[HeaderText, HeaderValue]]
+
+
+@runtime_checkable
+class _Items(Protocol):
+    """What tells its lines as pairs, and need not be a mapping."""
+
+    def items(self) -> Iterable[tuple[str, str]]: ...
+
+
+Headers = Mapping[str, HeaderValue] | Mapping[bytes, HeaderValue] | _Items | Iterable[tuple[HeaderText, HeaderValue]]
 """A mapping from names to values, or pairs of them; a value may be a list of several lines.
 
 So aiohttp's and other multidicts, Scrapy's ``Headers``, ``httpx.Headers``, an ``email.message.Message`` and plain
@@ -63,7 +72,7 @@ def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list
 def _pairs(headers: Headers) -> Iterable[tuple[HeaderText, HeaderValue]]:
     if isinstance(headers, _MultiItems):
         return headers.multi_items()  # the other views of httpx join the lines
-    return headers.items() if isinstance(headers, Mapping) else headers
+    return headers.items() if isinstance(headers, Mapping | _Items) else headers
 
 
 def _text(value: HeaderText) -> str:

@@ -28,7 +28,8 @@ MAX_LINKS: Final = 65_536
 """Of each of A, AREA, and the elements that may carry ``data-nosnippet``."""
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
-_UNKNOWN_TYPES: Final = frozenset({"", "unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
+_UNKNOWN_TYPES: Final = frozenset({"unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
+_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+")
 _MARKUP = re.compile(
     r"[\t\n\f\r \0]*+<(?:!--|!doctype[\t\n\f\r ]html|\?xml|(?:html|head|meta|title|link|base|script|style|body|"
     r"noscript|template|h1|div|p|a|br|b|table|font|iframe)[\t\n\f\r />])",
@@ -89,9 +90,14 @@ class Html:
 
 
 def may_be_html(content_type: str) -> bool:
-    """Whether a body of this media type has to be looked at: it is that of HTML, or says nothing."""
+    """Whether a body of this media type has to be looked at: it is that of HTML, or says nothing.
+
+    What is no media type at all, as ``html`` or one with a blank inside, says nothing (WHATWG MIME Sniffing 4.4).
+    """
     types = _media_types(content_type)
-    return bool(types & _HTML_TYPES) or types <= _UNKNOWN_TYPES
+    if types & _HTML_TYPES:
+        return True
+    return all(one in _UNKNOWN_TYPES or _TYPE.fullmatch(one) is None for one in types)
 
 
 def is_html(body: bytes, content_type: str = "") -> bool:

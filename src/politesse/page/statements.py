@@ -3,7 +3,8 @@
 The vocabulary is that of the Robots META tag, of Google's page "Robots meta tag, data-nosnippet, and X-Robots-Tag
 specifications", and of draft-illyes-repext. Servers spell it in many ways, and a word that is not understood would
 allow what was meant to be forbidden. So a list is read generously: by commas, semicolons and blanks, with ``_`` and
-``-`` or without, with ``=`` for ``:`` and with quotes around it.
+``-`` or without, with ``=`` for ``:``, with quotes around it, and by whatever else stands between two words that are
+known, as in ``noindex/nofollow``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _SEPARATOR = re.compile(r"[:=]")
 _LIST = re.compile(r"[,;]")
 _SCOPE = re.compile(r"[A-Za-z0-9_.-]+(?:/[^ \t]*)?|\*")
 _WORD = re.compile(r"[^\s:=]+")
+_LETTERS = re.compile(r"[A-Za-z_-]+")
 _WEEKDAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?", re.IGNORECASE)
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
 _SHOWN: Final = 200
@@ -155,8 +157,12 @@ def _parse(pieces: Sequence[str], *, scoped: bool) -> Iterator[Directive]:
 def _words(words: Iterable[str], scope: str) -> Iterator[Directive]:
     for written in words:
         word = written.strip(_QUOTES)
-        if word:
-            yield Directive(_known(word) or word.lower(), "", scope)
+        if not word:
+            continue
+        name = _known(word)
+        parts = [] if name is not None else [known for part in _LETTERS.findall(word) if (known := _known(part))]
+        for directive in parts or [name or word.lower()]:
+            yield Directive(directive, "", scope)
 
 
 def _known(word: str) -> str | None:

@@ -364,7 +364,19 @@ def several_headers() -> list[object]:
         {"content-type": "text/html", "x-robots-tag": ["otherbot: noindex", "nofollow"]},
         {b"Content-Type": b"text/html", b"X-Robots-Tag": [b"otherbot: noindex", b"nofollow"]},
         message.items(),
+        message,
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["robots;otherbot", "\u201crobots\u201d", "'robots'", "robots\u200b", "otherbot, robots"]
+)
+def test_name_of_a_meta_is_read_as_generously_as_its_content(name: str) -> None:
+    assert not of_page(f'<meta name="{name}" content="\u201cnoindex\u201d">').may_index(NOW)
+
+
+def test_meta_that_a_slash_closes_says_what_it_says() -> None:
+    assert answers(of_page("<meta name=robots content=noindex/>")) == (False, True, True)
 
 
 @pytest.mark.parametrize("headers", several_headers(), ids=lambda headers: type(headers).__name__)

@@ -72,6 +72,10 @@ def test_data_nosnippet_is_boolean_and_for_three_elements() -> None:
         (codecs.BOM_UTF32_LE + PAGE.encode("utf-32-le"), "text/html", "utf-32-le"),
         (PAGE.encode("utf-16-le"), "text/html", "utf-16-le"),
         (PAGE.encode("utf-16-be"), "text/html; charset=utf-8", "utf-16-be"),
+        (f"<title>{'中' * 200}</title>{PAGE}".encode("utf-16-le"), "text/html; charset=utf-16le", "utf-16-le"),
+        (f" \n<title>{'中' * 200}</title>{PAGE}".encode("utf-16-be"), "text/html", "utf-16-be"),
+        (f"<!DOCTYPE html><title>一</title>{PAGE}".encode("utf-16-le"), "text/html", "utf-16-le"),  # U+4E00
+        (b"\0<html>" + PAGE.encode(), "text/html", "utf-8"),
         (PAGE.encode("gb18030"), "text/html; charset=GB2312", "gb18030"),
         (b"<meta charset=shift_jis>" + "<meta name=description content=ツ>".encode("shift_jis"), "", "shift_jis"),
         (
@@ -108,6 +112,11 @@ def test_what_cannot_be_decoded_is_replaced() -> None:
         (b"<html>", "application/pdf", False),
         (b"<html>", "image/svg+xml", False),
         (b"<html>", "", True),
+        (b"<html>", "html", True),
+        (b"<html>", '"text/html"', True),
+        (b"<html>", "text/html charset=utf-8", True),
+        (b"plain", "text/html charset=utf-8", False),
+        (b"<html>", "text/plain, nonsense", False),
         (b"<html>", "*/*", True),
         (b"<html>", "application/unknown", True),
         (b"\xef\xbb\xbf\r\n <!DOCTYPE HTML>", "", True),

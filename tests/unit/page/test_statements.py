@@ -22,6 +22,13 @@ def said(directives: object) -> list[str]:
         ("noindex", ["noindex"]),
         ("NoIndex, NOFOLLOW", ["noindex", "nofollow"]),
         ("googlebot: nofollow", ["googlebot: nofollow"]),
+        ("noindex/nofollow", ["noindex", "nofollow"]),
+        ("noindex|nofollow+noarchive", ["noindex", "nofollow", "noarchive"]),
+        ("noindex\uff0cnofollow", ["noindex", "nofollow"]),
+        ("\u201cnoindex, nofollow\u201d", ["noindex", "nofollow"]),
+        ("[noindex, nofollow.]", ["noindex", "nofollow"]),
+        ("otherbot: noindex/", ["otherbot: noindex"]),
+        ("some/thing", ["some/thing"]),
         (
             "googlebot: nofollow, otherbot: noindex, nofollow",
             ["googlebot: nofollow", "otherbot: noindex", "otherbot: nofollow"],
