@@ -8,7 +8,7 @@ one has ended, so that crossed redirects cannot wait for each other.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from politesse.errors import Disallowed, InvalidURL
 from politesse.origin import Origin
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from politesse.ports import Fetcher, FetchRequest, FetchResult
     from politesse.robots import RuleSet
     from politesse.verdict import Verdict
+
+# Where answers hold for less than the pace of their host, each would have run out when its turn comes, and to ask again
+# puts the turn off again. So what was got anew for a turn holds for it, for the day of RFC 9309 2.4.
+_HOLDS_S: Final = 86_400.0
 
 
 class Turn:
@@ -122,8 +126,10 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
     """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
     origin = Origin.of(url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
+    asked_again = False
     while True:
         verdict = await gate.check(url)
+        checked_mono = clock.monotonic()
         _heed(pacer, origin, verdict)
         rules = gate.pace_rules(origin)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
@@ -133,6 +139,8 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
         # Much may have happened meanwhile: the copy may have run out, or been replaced, or a policy been set.
         try:
             again = gate.peek(url)
+            if again is None and asked_again and clock.monotonic() < checked_mono + _HOLDS_S:
+                again = verdict
             if again is not None:
                 _heed(pacer, origin, again)
                 if gate.pace_rules(origin) is rules:
@@ -141,6 +149,7 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
             pacer.give_back(permit)
             raise
         pacer.give_back(permit)
+        asked_again = True
 
 
 def take_now(gate: Gate, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:

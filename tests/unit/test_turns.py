@@ -334,3 +334,26 @@ async def test_a_host_that_a_robots_txt_redirects_to_has_answered_a_request_too(
         assert isinstance(answer, NotYet)
         assert (answer.not_before, answer.bound_by) == (clock.wall() + 1, Bound.FLOOR)
         assert not await gate.check("https://astray.example/x")
+
+
+async def test_answer_that_holds_for_less_than_the_pace_is_asked_for_again_once_a_turn(clock: ManualClock) -> None:
+    robots = FetchResponse(
+        200, f"{SITE}/robots.txt", {"cache-control": "no-cache"}, b"User-agent: *\nCrawl-delay: 120\n"
+    )
+    fetcher = ScriptedFetcher({SITE: robots})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
+        for turns in (1, 2, 3):
+            async with gate.turn(f"{SITE}/{turns}"):
+                assert clock.monotonic() >= 120 * turns
+            assert fetcher.count(SITE) <= 2 * turns
+
+
+async def test_rules_that_change_while_the_turn_is_waited_for_still_count(clock: ManualClock) -> None:
+    headers = {"cache-control": "no-cache"}
+    url = f"{SITE}/robots.txt"
+    open_, closed = b"User-agent: *\nCrawl-delay: 120\n", b"User-agent: *\nCrawl-delay: 120\nDisallow: /\n"
+    fetcher = ScriptedFetcher({SITE: [FetchResponse(200, url, headers, body) for body in (open_, closed)]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
+        with pytest.raises(Disallowed):
+            async with gate.turn(f"{SITE}/x"):
+                pass
