@@ -96,8 +96,8 @@ class Gatekeeper(AgentView):
             would have been denied.
         enforce_usage: the purposes, as ``{"ai-train"}``, for which the content of a site is used, so that pages of
             sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. What robots.txt
-            states is heeded; for ``tdm`` each site's ``/.well-known/tdmrep.json`` is asked for, too, in its turn. None
-            unless given: then preferences are only reported, as ``verdict.usage``.
+            states is heeded; for ``tdm`` each site's ``/.well-known/tdmrep.json`` is asked for, too, in its turn, which
+            ``check`` waits for. None unless given: then preferences are only reported, as ``verdict.usage``.
         policy_tokens: by purpose, the product token by which sites allow or disallow it in groups of robots.txt, as
             ``{"ai-train": "ExampleBot-Extended"}``.
 

@@ -139,6 +139,10 @@ class AgentView:
     async def check(self, url: str) -> Verdict:
         """Return the verdict on ``url``, asking for robots.txt first if need be. Waits for no pace.
 
+        But where ``enforce_usage`` names ``tdm``, an unknown tdmrep.json is asked for in a turn of its own: do not wait
+        for this within a turn of the same host then, be it that of another scheme or port, for that turn would be
+        waited for.
+
         Raises InvalidURL, and ClosedError.
         """
         verdict = self.peek(url)

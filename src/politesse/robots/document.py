@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from politesse.origin import Origin
     from politesse.robots.agents import Bound
+    from politesse.robots.dialect import Grouping
     from politesse.robots.directives import RequestRate, TimeWindow
     from politesse.robots.lexer import Lexed
 
@@ -214,7 +215,7 @@ class RobotsTxt:
                 self._name(group, line, grouping.name(line.value))
             elif field:
                 headed = self._say(group, line, headed=headed)
-                row_ended = row_ended or grouping.any_field_is_a_rule or field in grouping.usage_rules
+                row_ended = row_ended or grouping.any_field_is_a_rule or _is_usage_rule(line, grouping)
 
     def _outside(self, line: Line) -> Group | None:
         """Return the group of a rule that stands in none, None where it is nobody's."""
@@ -296,6 +297,14 @@ class RobotsTxt:
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"
+
+
+def _is_usage_rule(line: Line, grouping: Grouping) -> bool:
+    """Whether a line is a rule about the use of content; one that has no value, or no readable one, is none.
+
+    So it ends no row of user-agent lines: those before it would be free of the rules that RFC 9309 gives them.
+    """
+    return line.field in grouping.usage_rules and bool(line.value) and Quirk.CONTROL_CHARACTER not in line.quirks
 
 
 def _said(bound: Sequence[Bound], field: str) -> list[Said]:

@@ -235,6 +235,12 @@ def test_licenses_are_for_everybody_wherever_they_stand() -> None:
         ]
 
 
+@pytest.mark.parametrize("value", ["", " ", " # train-ai=n", " train-ai=n\x01"])
+def test_content_usage_that_says_nothing_opens_nothing_to_the_agents_before_it(value: str) -> None:
+    robots = RobotsTxt.parse(f"User-agent: a\nContent-Usage:{value}\nUser-agent: b\nDisallow: /\n")
+    assert [robots.rules_for(agent).allowed("/") for agent in "ab"] == [False, False]
+
+
 def test_license_neither_ends_a_group_nor_separates_its_agents() -> None:
     robots = RobotsTxt.parse("User-agent: a\nLicense: https://h/l\nUser-agent: b\nDisallow: /x\nLicense: https://h/m\n")
     assert len(robots.groups) == 1
