@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 import aiohttp
 
@@ -19,7 +19,7 @@ from politesse.events import Event, Publisher
 from politesse.identity import Identity
 from politesse.origin import Origin, split
 from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import PacingOptions
+from politesse.pacing.pace import PACES_HELD, PacingOptions
 from politesse.pacing.scoped import ScopedPacer
 from politesse.policy import HostPolicy
 from politesse.policytokens import PolicyTokens
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from politesse.verdict import Reason
 
 Item = TypeVar("Item")
+
+_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Gatekeeper(AgentView):
         if pacing.is_scoped:
             resolver = resolver or SystemResolver()
             pacer = ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
-        options = cache or CacheOptions()
+        options = _for_pace(cache or CacheOptions(), pacing)
         fetcher = fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver)
         robots_cache = RobotsCache(
             PacedFetcher(fetcher, pacer, clock),
@@ -255,6 +257,12 @@ class Gatekeeper(AgentView):
         cache = self._shared.cache
         asked = f"{len(cache.entries)} origins known, {cache.in_flight} being asked"
         return f"<Gatekeeper {self._agent} ({self._mode}): {asked}>"
+
+
+def _for_pace(options: CacheOptions, pacing: PacingOptions) -> CacheOptions:
+    """Return options by which answers hold at least until a turn at our own pace can come."""
+    least_s = min(PACES_HELD * pacing.min_delay_s, _DAY_S)
+    return replace(options, min_lifetime_s=max(options.min_lifetime_s, least_s))
 
 
 def _check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:

@@ -77,9 +77,12 @@ class Reservations:
         self._flights: Flights[Flight[None]] = Flights()
         self._closed = False
 
-    def known(self, origin: Origin) -> Reserved | None:
-        """Return what the tdmrep.json of ``origin`` reserves; None where it has to be asked for, or read, first."""
-        file = self._files.peek(origin, TDMREP_JSON)
+    def known(self, origin: Origin, *, late_s: float = 0.0) -> Reserved | None:
+        """Return what the tdmrep.json of ``origin`` reserves; None where it has to be asked for, or read, first.
+
+        ``late_s`` is for how many seconds beyond the end of its lifetime it counts.
+        """
+        file = self._files.peek(origin, TDMREP_JSON, late_s=late_s)
         if file is None or (self._is_new(origin, file) and len(file.body) > _READ_IN_THREAD_BYTES):
             return None
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)

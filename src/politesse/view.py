@@ -16,7 +16,7 @@ from weakref import WeakMethod
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.origin import Origin, split
-from politesse.pacing.pace import longest_stated_s
+from politesse.pacing.pace import PACES_HELD, longest_stated_s
 from politesse.reservations import NOTHING_RESERVED, TDMREP_JSON, SiteAndReserved
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+_DAY_S: Final = 86_400.0
 _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 _WHOLE_SITE: Final = {
     AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],
@@ -440,7 +441,9 @@ class AgentView:
                 return NOTHING_RESERVED
         if self._shared.pacing.on_long_crawl_delay == "skip" and self._too_slow_s(entry.rules.get(reader)) is not None:
             return NOTHING_RESERVED
-        return self._shared.reservations.known(entry.origin)
+        # It was asked for in a turn, and the next one comes an interval later: it has to hold until then.
+        late_s = min(PACES_HELD * longest_stated_s(entry.rules.values()), _DAY_S)
+        return self._shared.reservations.known(entry.origin, late_s=late_s)
 
     def _too_slow_s(self, rules: RuleSet | None) -> float | None:
         """Return the seconds between requests that rules ask for, where those are too many."""

@@ -291,6 +291,22 @@ async def test_a_tdmrep_json_larger_than_all_that_is_kept_closes_its_own_site_on
         assert await gate.check("https://free.example/")
 
 
+async def test_a_tdmrep_json_that_holds_for_less_than_the_crawl_delay_is_no_hindrance() -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher(
+        {SITE: "User-agent: *\nCrawl-delay: 120\n", TDMREP: FetchResponse(404, TDMREP, {"cache-control": "no-cache"})}
+    )
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate, asyncio.timeout(10):
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with queue.turn():
+            assert clock.monotonic() == 240, "one interval for tdmrep.json, one for the page"
+        assert fetcher.count(TDMREP) == 1
+        clock.advance(300)
+        await gate.check(PAGE)
+        assert fetcher.count(TDMREP) == 2
+
+
 async def test_what_was_asked_for_ahead_ends_with_the_gatekeeper() -> None:
     fetcher = ScriptedFetcher({SITE: ""})
     clock = ManualClock(autojump=True)

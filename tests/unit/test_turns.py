@@ -18,6 +18,7 @@ from politesse import (
     LongDelay,
     NotYet,
     PacingOptions,
+    PoliteQueue,
     Reason,
     TooFar,
     Turn,
@@ -336,24 +337,64 @@ async def test_a_host_that_a_robots_txt_redirects_to_has_answered_a_request_too(
         assert not await gate.check("https://astray.example/x")
 
 
-async def test_answer_that_holds_for_less_than_the_pace_is_asked_for_again_once_a_turn(clock: ManualClock) -> None:
-    robots = FetchResponse(
-        200, f"{SITE}/robots.txt", {"cache-control": "no-cache"}, b"User-agent: *\nCrawl-delay: 120\n"
-    )
-    fetcher = ScriptedFetcher({SITE: robots})
+def _passing(robots: str, **headers: str) -> FetchResponse:
+    """Return a robots.txt that holds for as little as a copy can."""
+    return FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": "no-cache"} | headers, robots.encode())
+
+
+async def test_answer_that_holds_for_less_than_the_crawl_delay_is_no_hindrance(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: _passing("User-agent: *\nCrawl-delay: 120\n")})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
         for turns in (1, 2, 3):
             async with gate.turn(f"{SITE}/{turns}"):
-                assert clock.monotonic() >= 120 * turns
-            assert fetcher.count(SITE) <= 2 * turns
+                assert clock.monotonic() == 120 * turns
+
+
+async def test_queue_hands_out_where_an_answer_holds_for_less_than_the_crawl_delay(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: _passing("User-agent: *\nCrawl-delay: 120\n")})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        for turns in (1, 2, 3):
+            await queue.put(f"{SITE}/{turns}")
+            async with queue.turn():
+                assert clock.monotonic() == 120 * turns
+
+
+async def test_answer_that_holds_for_less_than_our_own_pace_is_no_hindrance(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: FetchResponse(404, f"{SITE}/robots.txt", {"cache-control": "no-cache"})})
+    pacing = PacingOptions(min_delay_s=90)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate, asyncio.timeout(10):
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        await queue.put(f"{SITE}/x")
+        async with queue.turn():
+            assert clock.monotonic() == 90
+
+
+async def test_answer_that_holds_for_less_than_the_pace_of_a_policy_is_asked_for_again_once(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: _passing("")})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
+        gate.set_policy("example.com", HostPolicy(min_delay_s=120))
+        async with gate.turn(f"{SITE}/x"):
+            assert clock.monotonic() == 240
+        assert fetcher.count(SITE) == 2
+
+
+async def test_copy_that_a_429_came_after_holds_no_longer_for_its_pace(clock: ManualClock) -> None:
+    robots = _passing("User-agent: *\nCrawl-delay: 500\n", **{"cache-control": "max-age=100"})
+    fetcher = ScriptedFetcher({SITE: [robots, 429]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(f"{SITE}/x")
+        clock.advance(95)
+        assert await gate.check(f"{SITE}/x"), "asked for again behind this"
+        await asyncio.sleep(0.01)
+        clock.advance(10)
+        assert (await gate.check(f"{SITE}/x")).reason is Reason.TOO_MANY_REQUESTS
 
 
 async def test_rules_that_change_while_the_turn_is_waited_for_still_count(clock: ManualClock) -> None:
-    headers = {"cache-control": "no-cache"}
-    url = f"{SITE}/robots.txt"
-    open_, closed = b"User-agent: *\nCrawl-delay: 120\n", b"User-agent: *\nCrawl-delay: 120\nDisallow: /\n"
-    fetcher = ScriptedFetcher({SITE: [FetchResponse(200, url, headers, body) for body in (open_, closed)]})
+    fetcher = ScriptedFetcher({SITE: [_passing(""), _passing("User-agent: *\nDisallow: /\n")]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
+        gate.set_policy("example.com", HostPolicy(min_delay_s=120))
         with pytest.raises(Disallowed):
             async with gate.turn(f"{SITE}/x"):
                 pass

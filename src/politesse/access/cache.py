@@ -21,13 +21,14 @@ from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import Record, Standing, advance, is_closed, standing
 from politesse.errors import ClosedError, StoreError
 from politesse.events import Event
+from politesse.pacing.pace import PACES_HELD, longest_stated_s
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots import RobotsTxt
 from politesse.stores.record import decode, encode
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from politesse.access.options import CacheOptions
     from politesse.clock import Clock
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from politesse.robots import Dialect, RuleSet
     from politesse.verdict import Source
 
+_DAY_S: Final = 86_400.0
 _PARSE_IN_THREAD_BYTES: Final = 64 * 1024  # about 5 ms of parsing: more would be felt by every other task
 
 
@@ -289,6 +291,7 @@ class RobotsCache:
         rules: dict[str, RuleSet] = {}
         if held.source.result is AccessResult.SUCCESSFUL and record.copy is not None:
             rules = await self._rules(record.copy.body, origin, frozenset(agents))
+            held = held if record.trouble is not None else _for_its_pace(held, rules.values())
         return Entry(origin, held, record.trouble, rules, at_mono)
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
@@ -378,6 +381,17 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
     except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
         publisher.publish(ComponentFailed(request.origin, "fetcher", error))
         return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.url)
+
+
+def _for_its_pace(held: Standing, rules: Collection[RuleSet]) -> Standing:
+    """Let a copy hold until a turn at the pace that it asks for can come, though for a day at most (RFC 9309 2.4).
+
+    Else it would have run out whenever the turn has come, and no page would ever be requested. From the end of its own
+    lifetime on it is asked for again behind the questions.
+    """
+    paced_until = held.at_wall + PACES_HELD * longest_stated_s(rules)
+    until_wall = min(paced_until, held.source.fetched_wall + _DAY_S)
+    return held if until_wall <= held.until_wall else replace(held, until_wall=until_wall)
 
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:

@@ -179,12 +179,22 @@ class SiteFiles:
         self._known.move_to_end(url)
         return _site_file(url, known, held)
 
-    def peek(self, origin: Origin, path: str) -> SiteFile | None:
-        """Return what is known now about the file of ``origin`` at ``path``; None where it has to be asked for."""
+    def peek(self, origin: Origin, path: str, *, late_s: float = 0.0) -> SiteFile | None:
+        """Return what is known now about the file of ``origin`` at ``path``; None where it has to be asked for.
+
+        ``late_s`` is for how many seconds beyond its end a lifetime counts; what is to be retried is so at once.
+        """
         url = f"{origin}{path}"
         known = self._known.get(url)
-        held = None if known is None else self._standing(url, known)
-        return None if known is None or held is None else _site_file(url, known, held)
+        if known is None:
+            return None
+        held = self._standing(url, known)
+        if held is None and known.record.trouble is None:
+            held = self._standing(url, known, late_s)
+        if held is None:
+            return None
+        self._known.move_to_end(url)
+        return _site_file(url, known, held)
 
     def forget(self, origin: Origin) -> None:
         """Drop what is known about the files of ``origin``."""
@@ -201,9 +211,9 @@ class SiteFiles:
             self._closing = asyncio.ensure_future(_ended(tasks))
         await asyncio.shield(self._closing)  # who gives up waiting for it does not leave it half done
 
-    def _standing(self, url: str, known: _Known) -> Standing | None:
+    def _standing(self, url: str, known: _Known, late_s: float = 0.0) -> Standing | None:
         # What was judged in wall time is held to in monotonic time, however the wall clock may be set in between.
-        now_wall = known.at_wall + (self._clock.monotonic() - known.at_mono)
+        now_wall = known.at_wall + max(self._clock.monotonic() - known.at_mono - late_s, 0.0)
         return standing(known.record, url, now_wall, known.policy)
 
     def _take_off(self, origin: Origin, path: str) -> Flight[SiteFile]:

@@ -132,6 +132,10 @@ def slower(one: Pace, other: Pace) -> Pace:
     return other if other.interval_s > one.interval_s else one
 
 
+PACES_HELD: Final = 2.0
+"""How many intervals between requests what is known of a site has to hold for, so that a turn comes before its end."""
+
+
 def longest_stated_s(said: Collection[RuleSet]) -> float:
     """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
     delays = [rules.crawl_delay or 0.0 for rules in said]

@@ -302,6 +302,25 @@ async def test_memory_is_bounded_and_the_least_recently_used_goes_first() -> Non
         assert bench.scripted.count(f"{sites[1]}{PATH}") == 2
 
 
+async def test_a_look_is_a_use() -> None:
+    sites = [f"https://host{number}.example" for number in range(10)]
+    async with keeping(options=CacheOptions(max_site_files_bytes=50_000)) as bench:
+        bench.scripted.answers |= {f"{site}{PATH}": b"A" * 10_000 for site in sites}
+        for site in sites:
+            await bench.ask(site)
+            assert bench.files.peek(Origin.of(sites[0]), PATH) is not None
+
+
+async def test_a_look_may_come_late_but_not_at_what_is_to_be_retried() -> None:
+    for answer, late in ((respond(200, "A", cache_control="max-age=100"), True), (respond(503), False)):
+        async with keeping(answer) as bench:
+            await bench.ask()
+            bench.clock.advance(150)
+            assert bench.files.peek(Origin.of(SITE), PATH) is None
+            assert (bench.files.peek(Origin.of(SITE), PATH, late_s=60) is not None) is late
+            assert bench.files.peek(Origin.of(SITE), PATH, late_s=40) is None
+
+
 async def test_one_file_is_kept_however_large_it_is() -> None:
     async with keeping("A" * 10_000, options=CacheOptions(max_site_files_bytes=1)) as bench:
         for _ in range(3):
