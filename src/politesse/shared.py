@@ -84,7 +84,7 @@ class Shared:
         "reservations",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the whole gate
         self,
         cache: RobotsCache,
         pacer: Pacer,
