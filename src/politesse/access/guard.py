@@ -23,8 +23,9 @@ PrivateAddresses = Literal["redirects", "deny", "allow"]
 
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 
-# RFC 6890 2.2.2: not every Python knows all of it, and a cloud keeps its metadata service there.
-_PROTOCOL_ASSIGNMENTS: Final = ipaddress.IPv4Network("192.0.0.0/24")
+# Protocol assignments, of which not every Python knows all, and where a cloud keeps its metadata service (RFC 6890
+# 2.2.2); and what relays of 6to4 had, which are withdrawn (RFC 7526).
+_FOR_NOBODY: Final = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all that IANA has given out of IPv6
 _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; not every Python knows it
@@ -159,7 +160,8 @@ async def _resolve(
 def is_public(address: IPAddress) -> bool:
     """Whether an address is reachable for everybody, seen through the forms that wrap IPv4 in IPv6."""
     if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast and address not in _PROTOCOL_ASSIGNMENTS
+        reserved = address.is_multicast or any(address in network for network in _FOR_NOBODY)
+        return address.is_global and not reserved
     if (only := address.ipv4_mapped or _behind(address, address in _NAT64)) is not None:
         return is_public(only)
     tunnel_end = address.sixtofour or _behind(address, (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP)

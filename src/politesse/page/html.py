@@ -29,6 +29,7 @@ MAX_LINKS: Final = 65_536
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 _UNKNOWN_TYPES: Final = frozenset({"unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
+_REL_WORD = re.compile(r"[a-z0-9:./_-]+")  # generous with what stands between, so that no nofollow is missed
 _TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+")
 _MARKUP = re.compile(
     r"[\t\n\f\r \0]*+<(?:!--|!doctype[\t\n\f\r ]html|\?xml|(?:html|head|meta|title|link|base|script|style|body|"
@@ -195,7 +196,7 @@ def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *,
         elif name in _NOSNIPPET:
             nosnippet_parts += "data-nosnippet" in attributes
         elif "href" in attributes:
-            links.append(Link(attributes["href"], tuple(attributes.get("rel", "").lower().replace(",", " ").split())))
+            links.append(Link(attributes["href"], tuple(_REL_WORD.findall(attributes.get("rel", "").lower()))))
     return Html(tuple(metas), base_href, tuple(links), nosnippet_parts, encoding, truncated)
 
 

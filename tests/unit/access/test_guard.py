@@ -96,6 +96,8 @@ def test_public_addresses(address: str) -> None:
         "100::1",
         # protocol assignments: the metadata service of a cloud among them
         "192.0.0.192",
+        # relays of 6to4, withdrawn (RFC 7526)
+        "192.88.99.1",
         # site-local, which was withdrawn (RFC 3879), addresses that were compatible with IPv4 (RFC 4291 2.5.5.1),
         # translation within one network (RFC 8215), segment routing (RFC 9602), Teredo, documentation (RFC 9637)
         "fec0::1",

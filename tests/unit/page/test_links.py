@@ -174,3 +174,8 @@ def test_ten_thousand_links_of_an_ordinary_page_are_found() -> None:
     body = "".join(f"<a href=/some/ordinary/path/to/page-{number}.html>" for number in range(11_000)).encode()
     found = followable_links(body, BASE, headers={"Content-Type": "text/html"}, max_bytes=len(body))
     assert len(found) == 10_000
+
+
+@pytest.mark.parametrize("rel", ["nofollow;noopener", "nofollow|x", "“nofollow”", "x,nofollow", "NOFOLLOW\u00a0ugc"])
+def test_nofollow_counts_whatever_stands_between_the_words(rel: str) -> None:
+    assert followable_links(f'<a href="/a" rel="{rel}">a</a>'.encode(), "https://example.com/") == []
