@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.lanes import Entry, Host, Lane, Line
 from politesse.origin import Origin
-from politesse.turns import Turn
+from politesse.turns import Turn, holding
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 from politesse.view import AgentView
 
@@ -204,7 +204,7 @@ class PoliteQueue(Generic[Item]):
         """
         turn, item = await self._take()
         try:
-            with turn:
+            with turn, holding(turn):
                 yield QueuedTurn(turn, item)
         finally:
             self._under_way -= 1

@@ -46,7 +46,13 @@ class Reserved:
     not_before: float | None = None
 
 
+def _unread(fault: str, not_before: float | None = None) -> Reserved:
+    return Reserved(TdmRep(fault=fault), fault, not_before)
+
+
 NOTHING_RESERVED: Final = Reserved(TdmRep())
+OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a turn of the same host")
+"""Whoever waited for it would wait for the end of his own turn."""
 
 
 class SiteAndReserved:
@@ -119,7 +125,7 @@ class Reservations:
     def _take_in(self, origin: Origin, file: SiteFile, doc: TdmRep | None) -> Reserved:
         """Return what a file, read anew or known, comes to."""
         if file.outcome is FileOutcome.RETRY:
-            return Reserved(TdmRep(), file.fault or f"status {file.status}", file.not_before)
+            return _unread(file.fault or f"status {file.status}", file.not_before)
         if file.outcome is not FileOutcome.FOUND:
             return NOTHING_RESERVED
         before = self._read.get(str(origin))
@@ -129,7 +135,7 @@ class Reservations:
         if reserved.doc.fault:
             # What cannot be read takes back nothing that was read before. A web page in its place is what a site sends
             # that has no such file; any other text is one that we do not understand.
-            reserved = Reserved(TdmRep(), reserved.doc.fault) if before is None else before[1]
+            reserved = _unread(reserved.doc.fault) if before is None else before[1]
             if before is None and file.body.lstrip()[:1] == b"<":
                 reserved = NOTHING_RESERVED
         self._read[str(origin)] = file.body, reserved

@@ -8,6 +8,8 @@ one has ended, so that crossed redirects cannot wait for each other.
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from politesse.errors import Disallowed, InvalidURL
@@ -16,7 +18,7 @@ from politesse.ports import FaultKind, FetchFault
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
     from types import TracebackType
 
     from politesse.clock import Clock
@@ -76,6 +78,11 @@ class Turn:
         if permit is not None:
             self._pacer.give_back(permit)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it holds leave at its host: it has not ended."""
+        return self._permit is not None
+
     def __enter__(self) -> Self:
         self._entered = True
         return self
@@ -104,6 +111,25 @@ class Turn:
     def __repr__(self) -> str:
         state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
         return f"<Turn {self.url}: {state}>"
+
+
+_HELD: Final[ContextVar[tuple[Turn, ...]]] = ContextVar("_HELD", default=())
+
+
+@contextmanager
+def holding(turn: Turn) -> Generator[None, None, None]:
+    """Let ``holds_turn_at`` know, within the block, that the task which runs it holds ``turn``."""
+    before = _HELD.get()
+    _HELD.set((*before, turn))
+    try:
+        yield
+    finally:
+        _HELD.set(before)  # not reset by a token: what the collector closes ends in another context than it began in
+
+
+def holds_turn_at(host: str) -> bool:
+    """Whether the task that asks, or one that started it, is within a turn at a host: there is no other meanwhile."""
+    return any(turn.under_way and Origin.of(turn.url).pacing_host == host for turn in _HELD.get())
 
 
 class Gate(Protocol):

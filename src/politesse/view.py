@@ -17,14 +17,14 @@ from weakref import WeakMethod
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.origin import Origin, split
 from politesse.pacing.pace import PACES_HELD, longest_stated_s
-from politesse.reservations import NOTHING_RESERVED, TDMREP_JSON, SiteAndReserved
+from politesse.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, SiteAndReserved
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.shared import Decided, LongDelay
 from politesse.sieve import sift
 from politesse.site import Sitemaps, read_data_txt, read_sitemaps
-from politesse.turns import take, take_now
+from politesse.turns import holding, holds_turn_at, take, take_now
 from politesse.verdict import WITHOUT_RULE, AccessResult, Reason, Verdict
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ class AgentView:
     async def check(self, url: str) -> Verdict:
         """Return the verdict on ``url``, asking for robots.txt first if need be. Waits for no pace.
 
-        But where ``enforce_usage`` names ``tdm``, an unknown tdmrep.json is asked for in a turn of its own: do not wait
-        for this within a turn of the same host then, be it that of another scheme or port, for that turn would be
-        waited for.
+        But where ``enforce_usage`` names ``tdm``, an unknown tdmrep.json is asked for in a turn of its own. Within a
+        turn of the same host, be it that of another scheme or port, that cannot be waited for: then the reason is
+        USAGE_UNKNOWN, and it is asked for behind the answer.
 
         Raises InvalidURL, and ClosedError.
         """
@@ -153,7 +153,7 @@ class AgentView:
         enforcement = self._enforcement
         reserved = None
         if enforcement is not None and enforcement.needs_tdmrep(target):
-            reserved = await self._shared.reservations.learn(self, origin)
+            reserved = await self._learn(origin)
         entry = await self._entry(origin)
         # Looked at again: the host may have been settled while its robots.txt was waited for.
         verdict = self._by_policy(url, origin)
@@ -228,7 +228,7 @@ class AgentView:
             InvalidURL, ClosedError: as ``check`` does.
             ConfigurationError: for an exemption without a reason.
         """
-        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
+        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn, holding(turn):
             yield turn
 
     async def take_turn(self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
@@ -276,13 +276,13 @@ class AgentView:
         """Return what a site says about the use of a page: in robots.txt, and in its tdmrep.json, asked for as a page.
 
         ``politesse.page.response_usage`` tells what its response says, and ``politesse.usage.combine`` joins the two.
-        None where the page may not be requested. As with ``datatxt``, do not wait for it within a turn of the same
-        host. Raises InvalidURL, ClosedError.
+        What could not be read is told. None where the page may not be requested. Within a turn of the same host an
+        unknown tdmrep.json cannot be waited for. Raises InvalidURL, ClosedError.
         """
         verdict = await self.check(url)
         if verdict.usage is None:
             return None
-        reserved = await self._shared.reservations.learn(self, Origin.of(url))
+        reserved = await self._learn(Origin.of(url))
         return SiteAndReserved(verdict.site_usage, reserved).usage(url)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
@@ -430,6 +430,15 @@ class AgentView:
                 not_before = None if reserved is None else reserved.not_before
                 return self._verdict(url, WITHOUT_RULE[objection[0]], entry, objection[1], site_usage, not_before)
         return self._verdict(url, match, entry, site_usage=site_usage)
+
+    async def _learn(self, origin: Origin) -> Reserved:
+        """Return what tdmrep.json reserves, asking for it if need be and if that can be."""
+        if not holds_turn_at(origin.pacing_host):
+            return await self._shared.reservations.learn(self, origin)
+        reserved = self._reserved(await self._entry(origin))
+        if reserved is None:
+            self.ask_ahead(origin)
+        return OUT_OF_TURN if reserved is None else reserved
 
     def _reserved(self, entry: Entry) -> Reserved | None:
         """Return what tdmrep.json reserves; nothing where it is not to be asked for, None where it is not known."""

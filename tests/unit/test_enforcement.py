@@ -439,3 +439,53 @@ async def test_one_robots_txt_is_asked_for_once_for_all_tokens_and_a_queue_hands
 def test_a_policy_token_that_is_none_is_named(given: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"policy_tokens|token="):
         Gatekeeper(UA, policy_tokens=given)
+
+
+async def test_within_a_turn_what_would_wait_for_its_own_end_is_told_instead_and_asked_for_behind() -> None:
+    clock = ManualClock(autojump=True)
+    other = "http://example.com:8080"
+    answers = {SITE: "", TDMREP: "[]", other: "", f"{other}/.well-known/tdmrep.json": "[]"}
+    async with _gate(answers, "tdm", clock=clock) as gate, asyncio.timeout(20):
+        async with gate.turn(PAGE):
+            verdict = await gate.check(f"{other}/page")  # the same host, which has no second turn meanwhile
+            assert verdict.reason is Reason.USAGE_UNKNOWN
+            assert "within a turn of the same host" in str(verdict)
+            assert await gate.check(f"{SITE}/known")
+        assert await gate.check(f"{other}/page")
+
+
+async def test_within_a_turn_of_a_queue_it_is_the_same() -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with queue.turn():
+            assert (await gate.check("http://example.com:8080/")).reason is Reason.USAGE_UNKNOWN
+
+
+async def test_a_task_that_was_started_within_a_turn_waits_once_that_is_over() -> None:
+    clock = ManualClock(autojump=True)
+    other = "http://example.com:8080"
+    async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
+        ended = asyncio.Event()
+
+        async def later() -> Reason:
+            await ended.wait()
+            return (await gate.check(f"{other}/")).reason
+
+        async with gate.turn(PAGE):
+            task = asyncio.create_task(later())
+        ended.set()
+        assert await task is Reason.UNAVAILABLE
+
+
+async def test_usage_tells_of_a_tdmrep_json_that_could_not_be_read() -> None:
+    async with _gate({SITE: "", TDMREP: 503}) as gate:
+        usage = await gate.usage(PAGE)
+        assert usage is not None
+        assert usage.preference("tdm") is Preference.UNSTATED
+        assert "not understood: tdmrep.json: could not be read: the server answered with status 503" in usage.explain()
+        async with gate.turn(PAGE):
+            within = await gate.usage("http://example.com:8080/page")
+            assert within is not None
+            assert "within a turn of the same host" in within.explain()
