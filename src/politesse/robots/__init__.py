@@ -12,6 +12,7 @@ What the dialects read otherwise, they take from ``dialect``: there is one row f
 """
 
 from politesse.robots.agents import product_token
+from politesse.robots.cleanparam import CleanParams
 from politesse.robots.dialect import Dialect
 from politesse.robots.directives import RequestRate, TimeWindow
 from politesse.robots.document import Group, RobotsTxt
@@ -21,6 +22,7 @@ from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule
 
 __all__ = [
+    "CleanParams",
     "Dialect",
     "Group",
     "Line",

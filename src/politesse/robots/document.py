@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import EVERYBODY
+from politesse.robots.cleanparam import CleanParams
 from politesse.robots.dialect import Dialect
 from politesse.robots.directives import (
     VERSION_1,
@@ -123,6 +124,11 @@ class RobotsTxt:
         without it, the URLs that are asked about tell.
         """
         return cls(lex(body, dialect.traits.syntax), dialect, origin)
+
+    @property
+    def clean_params(self) -> CleanParams:
+        """The query parameters that do not change what a page is, by its Clean-param lines."""
+        return CleanParams(self.lines)
 
     @property
     def licenses(self) -> list[str]:
