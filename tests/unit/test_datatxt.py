@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from politesse import DataRecord, DataTxt
 from politesse.robots import Quirk
 
-S000 = "A Method for Web Data Discovery"
+DRAFT = "A Method for Web Data Discovery"
 RECORDS = """\
 # what we publish
 User-agent: webcrawler
@@ -23,7 +23,7 @@ Dataset: /e.csv
 """
 
 
-@pytest.mark.clause(f"{S000} 3.2")
+@pytest.mark.clause(f"{DRAFT} 3.2")
 def test_records_are_runs_of_fields_between_blank_lines() -> None:
     assert DataTxt.parse(RECORDS).records == (
         DataRecord(
@@ -40,13 +40,13 @@ def test_records_are_runs_of_fields_between_blank_lines() -> None:
     )
 
 
-@pytest.mark.clause(f"{S000} 3.2")
+@pytest.mark.clause(f"{DRAFT} 3.2")
 def test_a_comment_line_does_not_end_a_record() -> None:
     [record] = DataTxt.parse("A: 1\n# between\nB: 2\n").records
     assert record.fields == (("A", "1"), ("B", "2"))
 
 
-@pytest.mark.clause(f"{S000} 5.2")
+@pytest.mark.clause(f"{DRAFT} 5.2")
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
 def test_lines_end_as_on_any_platform(end: str) -> None:
     read = DataTxt.parse(f"A: 1{end}{end} \t{end}B: 2{end}C: 3")
@@ -82,7 +82,7 @@ def test_a_name_of_another_kind_does_not_hide_whom_a_record_is_for() -> None:
     assert record == DataRecord(("x",), (("robot", "x"),))
 
 
-@pytest.mark.clause(f"{S000} 2")
+@pytest.mark.clause(f"{DRAFT} 2")
 def test_text_is_the_file_with_its_comments_and_layout() -> None:
     assert DataTxt.parse("# hello\r\n\r\nTitle:\tRéunion\n").text == "# hello\n\nTitle:\tRéunion\n"
 

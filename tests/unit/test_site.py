@@ -33,7 +33,7 @@ UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
 URL = f"{SITE}/data.txt"
 DATA = "User-agent: *\nDisallow: /\n\nDataset: /d.csv\n"
-S000 = "A Method for Web Data Discovery"
+DRAFT = "A Method for Web Data Discovery"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def asked(fetcher: ScriptedFetcher) -> list[str]:
     return [request.url for request in fetcher.requests]
 
 
-@pytest.mark.clause(f"{S000} 3.1")
+@pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize(
     ("site", "url"),
     [
@@ -82,7 +82,7 @@ async def test_data_txt_is_asked_for_at_the_scheme_host_and_port_of_its_site(
     assert len(fetcher.requests) == 2
 
 
-@pytest.mark.clause(f"{S000} 3.1")
+@pytest.mark.clause(f"{DRAFT} 3.1")
 async def test_data_txt_is_read(gate: Gatekeeper) -> None:
     answer = await gate.datatxt(SITE)
     assert (answer.outcome, answer.status, answer.text) == (FileOutcome.FOUND, 200, DATA)
@@ -100,7 +100,7 @@ async def test_large_data_txt_is_read_as_a_small_one(gate: Gatekeeper, fetcher: 
     assert len(record.values("dataset")) == 10_000
 
 
-@pytest.mark.clause(f"{S000} 3.1")
+@pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize("status", [403, 404, 410])
 async def test_site_without_data_txt_may_have_datasets_all_the_same(
     gate: Gatekeeper, fetcher: ScriptedFetcher, status: int

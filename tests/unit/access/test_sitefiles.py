@@ -26,7 +26,7 @@ SITE = "https://example.com"
 PATH = "/data.txt"
 URL = f"{SITE}{PATH}"
 FILE = "Dataset: /d.csv\n"
-S000 = "A Method for Web Data Discovery"
+DRAFT = "A Method for Web Data Discovery"
 
 
 class Bench:
@@ -79,7 +79,7 @@ def fault(kind: FaultKind, status: int | None = None) -> FetchFault:
     return FetchFault(kind, "as the test says", URL, status)
 
 
-@pytest.mark.clause(f"{S000} 3.1")
+@pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize("status", [200, 203, 226])
 async def test_a_file_is_found(status: int) -> None:
     async with keeping(respond(status, FILE)) as bench:
@@ -90,7 +90,7 @@ async def test_a_file_is_found(status: int) -> None:
         assert (request.url, request.validators) == (URL, None)
 
 
-@pytest.mark.clause(f"{S000} 3.1")
+@pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 499])
 async def test_what_is_not_there_or_refused_is_unknown_and_asked_for_again_after_a_day(status: int) -> None:
     async with keeping(status) as bench:
@@ -142,7 +142,7 @@ async def test_retry_after_is_kept() -> None:
         assert (await bench.ask()).outcome is FileOutcome.FOUND
 
 
-@pytest.mark.clause(f"{S000} 3.4")
+@pytest.mark.clause(f"{DRAFT} 3.4")
 @pytest.mark.parametrize(
     ("headers", "lifetime_s"),
     [

@@ -215,7 +215,7 @@ def test_adaptive_delay_is_off_at_factor_0_and_grows_with_it() -> None:
 @pytest.mark.parametrize(
     ("answers", "expected_s"),
     [
-        ([(200, 1.2)], 10.0),
+        ([(200, 1.2)], 10.0),
         ([(200, 5.0)], 10.0),
         ([(200, 8.0)], 16.0),
         ([(200, 8.0), (200, 1.0)], 10.0),

@@ -23,7 +23,7 @@ from tests.unit.pacing.pacing import MIDNIGHT, at, rules
 if TYPE_CHECKING:
     from politesse.robots import RuleSet
 
-S003_RATES = ("Request-rate: 1/10m 1300-1659", "Request-rate: 1/20m 1700-0459", "Request-rate: 5/1m 0500-1259")
+CONNER_RATES = ("Request-rate: 1/10m 1300-1659", "Request-rate: 1/20m 1700-0459", "Request-rate: 5/1m 0500-1259")
 
 
 @pytest.mark.parametrize(
@@ -34,25 +34,25 @@ S003_RATES = ("Request-rate: 1/10m 1300-1659", "Request-rate: 1/20m 1700-0459", 
         (["Crawl-delay: 1"], "0800", 1.0, Bound.FLOOR),
         (["Crawl-delay: 5"], "0800", 5.0, Bound.CRAWL_DELAY),
         (["Crawl-delay: 2.5"], "0800", 2.5, Bound.CRAWL_DELAY),
-        (["Crawl-delay: 5", "Crawl-delay: 10"], "0800", 10.0, Bound.CRAWL_DELAY),
+        (["Crawl-delay: 5", "Crawl-delay: 10"], "0800", 10.0, Bound.CRAWL_DELAY),
         (["Crawl-delay: 86400"], "0800", 86_400.0, Bound.CRAWL_DELAY),
         *(([f"Crawl-delay: {value}"], "0800", 1.0, Bound.FLOOR) for value in ("-1", "soon", "NaN", "inf", "1e9", "")),
-        (["Request-rate: 10/60"], "0800", 6.0, Bound.REQUEST_RATE),
+        (["Request-rate: 10/60"], "0800", 6.0, Bound.REQUEST_RATE),
         (["Request-rate: 10/10m"], "0800", 60.0, Bound.REQUEST_RATE),
         (["Request-rate: 20/1h"], "0800", 180.0, Bound.REQUEST_RATE),
         (["Request-rate: 1/1d"], "0800", 86_400.0, Bound.REQUEST_RATE),
         (["Request-rate: 10/60", "Request-rate: 10/10m", "Request-rate: 20/1h"], "0800", 180.0, Bound.REQUEST_RATE),
         (["Request-rate: 100/1"], "0800", 1.0, Bound.FLOOR),
         *(([f"Request-rate: {value}"], "0800", 1.0, Bound.FLOOR) for value in ("9/banana", "0/60", "5/0", "-1/60")),
-        (["Crawl-delay: 5", "Request-rate: 10/10m"], "0800", 60.0, Bound.REQUEST_RATE),
+        (["Crawl-delay: 5", "Request-rate: 10/10m"], "0800", 60.0, Bound.REQUEST_RATE),
         (["Crawl-delay: 90", "Request-rate: 10/10m"], "0800", 90.0, Bound.CRAWL_DELAY),
-        ([*S003_RATES], "1400", 600.0, Bound.REQUEST_RATE),
-        ([*S003_RATES], "1659", 600.0, Bound.REQUEST_RATE),
-        ([*S003_RATES], "1700", 1200.0, Bound.REQUEST_RATE),
-        ([*S003_RATES], "2359", 1200.0, Bound.REQUEST_RATE),
-        ([*S003_RATES], "0000", 1200.0, Bound.REQUEST_RATE),
-        ([*S003_RATES], "0459", 1200.0, Bound.REQUEST_RATE),
-        ([*S003_RATES], "0500", 12.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "1400", 600.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "1659", 600.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "1700", 1200.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "2359", 1200.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "0000", 1200.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "0459", 1200.0, Bound.REQUEST_RATE),
+        ([*CONNER_RATES], "0500", 12.0, Bound.REQUEST_RATE),
         (["Request-rate: 1/1h 0100-0159"], "0200", 1.0, Bound.FLOOR),
         (["Request-rate: 1/1h 0100-0159", "Crawl-delay: 7"], "0200", 7.0, Bound.CRAWL_DELAY),
     ],
@@ -89,11 +89,11 @@ def test_the_first_of_two_that_are_as_slow_is_named() -> None:
     ("said", "hhmm", "expected"),
     [
         ([["Visit-time: 0600-0845"]], "0559", at("0600")),
-        ([["Visit-time: 0600-0845"]], "0600", at("0600")),
+        ([["Visit-time: 0600-0845"]], "0600", at("0600")),
         ([["Visit-time: 0600-0845"]], "0845", at("0845")),
         ([["Visit-time: 0600-0845"]], "0846", at("3000")),
         ([["Visit-time: 0600-0845"]], "0900", at("3000")),
-        ([["Visit-time: 1700-0459"]], "2300", at("2300")),
+        ([["Visit-time: 1700-0459"]], "2300", at("2300")),
         ([["Visit-time: 1700-0459"]], "0000", at("0000")),
         ([["Visit-time: 1700-0459"]], "0459", at("0459")),
         ([["Visit-time: 1700-0459"]], "0500", at("1700")),
@@ -102,7 +102,7 @@ def test_the_first_of_two_that_are_as_slow_is_named() -> None:
         ([["Visit-time: 0600-0700"], ["Visit-time: 0630-0800"]], "0500", at("0630")),
         ([["Visit-time: 2300-0200"], ["Visit-time: 0100-0300"]], "1200", at("2500")),
         ([[], ["Visit-time: 0600-0700"]], "0500", at("0600")),
-        ([["Visit-time: 2542-3199"]], "0500", at("0500")),
+        ([["Visit-time: 2542-3199"]], "0500", at("0500")),
         ([], "0500", at("0500")),
     ],
 )
@@ -132,9 +132,9 @@ def test_what_a_visit_waits_for_is_open_or_will_be_asked_about_again() -> None:
     [
         ([], at("0800"), math.inf),
         (["Request-rate: 1/60"], at("0800"), math.inf),
-        ([*S003_RATES], at("0800"), at("1300")),
-        ([*S003_RATES], at("1300"), at("1700")),
-        ([*S003_RATES], at("2300"), at("2900")),
+        ([*CONNER_RATES], at("0800"), at("1300")),
+        ([*CONNER_RATES], at("1300"), at("1700")),
+        ([*CONNER_RATES], at("2300"), at("2900")),
         (["Request-rate: 1/60 0000-2359"], at("0800"), at("2400")),
         (["Request-rate: 1/60 0000-2359"], at("0000"), at("2400")),
         (["Request-rate: 1/60 2200-0100"], at("0059", 59), at("0101")),
