@@ -162,9 +162,11 @@ def is_public(address: IPAddress) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         reserved = address.is_multicast or any(address in network for network in _FOR_NOBODY)
         return address.is_global and not reserved
-    if (only := address.ipv4_mapped or _behind(address, address in _NAT64)) is not None:
+    # What 6to4 wraps is looked at alone as well: Pythons disagree about the wrapping.
+    only = address.ipv4_mapped or address.sixtofour or _behind(address, address in _NAT64)
+    if only is not None:
         return is_public(only)
-    tunnel_end = address.sixtofour or _behind(address, (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP)
+    tunnel_end = _behind(address, (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP)
     if tunnel_end is not None and not is_public(tunnel_end):
         return False
     return address in _GLOBAL_UNICAST and address not in _DOCUMENTATION and address.is_global
