@@ -127,7 +127,7 @@ def _check_joined(origin: Origin, location: str, target: Origin) -> None:
         joined = yarl.URL(origin.robots_url).join(
             yarl.URL(location.strip(" \t"))
         )  # RFC 9110 5.5: blanks around are none of it
-    except ValueError:
+    except (ValueError, IndexError):  # yarl 1.25 looks for the first character of a host that is empty
         return
     if joined.scheme not in DEFAULT_PORTS:
         return  # nothing would be requested

@@ -102,3 +102,7 @@ def test_blanks_around_a_location_are_none_of_it() -> None:
 @pytest.mark.parametrize("location", ["http://[::1/", "http://[v1.x]/", "//[", "http://a:x/", "//a@/"])
 def test_a_broken_authority_is_refused(location: str) -> None:
     assert _refused(_hops(), location) is FaultKind.REDIRECT_TARGET
+
+
+def test_a_path_that_looks_like_a_literal_without_a_host_is_a_path() -> None:
+    assert _led_to(_hops(), ".http://[::]:..@/x") == "http://a/.http://[::]:..@/x"
