@@ -17,7 +17,7 @@
     integrations/, cli/       inside aiohttp, httpx and Scrapy; the command ``politesse``
 """
 
-from politesse.access.cache import ComponentFailed, RobotsFetched
+from politesse.access.cache import RobotsFetched
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.access.guard import PublicResolver
 from politesse.access.options import CacheOptions
@@ -34,7 +34,7 @@ from politesse.errors import (
     TooFar,
     WrongEventLoop,
 )
-from politesse.events import Event
+from politesse.events import ComponentFailed, Event
 from politesse.gatekeeper import Gatekeeper, Statistics
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from politesse.origin import Origin
 
 logger = logging.getLogger("politesse")
 
@@ -15,6 +18,21 @@ class Event:
     """The base of all events; every layer defines those that it emits."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentFailed(Event):
+    """A fetcher, a store or a parser raised what it should not; the gate is the more closed for it, never open.
+
+    Attributes:
+        origin: on whose behalf.
+        component: ``"fetcher"``, ``"store"``, ``"cache"``, or ``"files"`` for files beside robots.txt.
+        error: what it raised.
+    """
+
+    origin: Origin
+    component: str
+    error: Exception
 
 
 class Publisher:

@@ -20,7 +20,7 @@ from politesse.access.entry import Entry
 from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import Record, Standing, advance, is_closed, standing
 from politesse.errors import ClosedError, StoreError
-from politesse.events import Event
+from politesse.events import ComponentFailed, Event
 from politesse.pacing.pace import PACES_HELD, longest_stated_s
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots import RobotsTxt
@@ -59,21 +59,6 @@ class RobotsFetched(Event):
     fault: str
     elapsed_s: float
     source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised what it should not; the gate is the more closed for it, never open.
-
-    Attributes:
-        origin: on whose behalf.
-        component: ``"fetcher"``, ``"store"`` or ``"cache"``.
-        error: what it raised.
-    """
-
-    origin: Origin
-    component: str
-    error: Exception
 
 
 class _Flight(Flight[Entry]):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import advance, classify, standing
-from politesse.errors import ClosedError
-from politesse.events import Event
+from politesse.errors import ClosedError, PolitesseError
+from politesse.events import ComponentFailed, Event
 from politesse.ports import FetchRequest, FetchResponse
 from politesse.verdict import AccessResult
 
@@ -120,7 +120,7 @@ class SiteFiles:
             that is not kept.
         options: see CacheOptions.
         clock: both clocks.
-        publisher: receives SiteFileFetched.
+        publisher: receives SiteFileFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
         daily: the paths of files that hold for a day at most, as robots.txt does; others hold for up to a week.
     """
@@ -225,7 +225,9 @@ class SiteFiles:
         url = f"{origin}{path}"
         try:
             file = await self._ask(origin, path)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, and nobody else is there to be
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the subscribers where nobody may
+            if not isinstance(error, PolitesseError):  # those say that nothing was to be asked
+                self._publisher.publish(ComponentFailed(origin, "files", error))
             self._flights.end(url, flight)
             flight.fail(error)
         else:

@@ -6,9 +6,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from politesse.access.cache import ComponentFailed, RobotsCache, RobotsFetched
+from politesse.access.cache import RobotsCache, RobotsFetched
 from politesse.access.options import CacheOptions
-from politesse.events import Event, Publisher
+from politesse.events import ComponentFailed, Event, Publisher
 from politesse.origin import Origin
 from politesse.ports import FetchResponse
 from politesse.robots import Dialect

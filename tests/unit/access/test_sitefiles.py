@@ -10,7 +10,7 @@ import pytest
 from politesse.access.options import CacheOptions
 from politesse.access.sitefiles import FileOutcome, SiteFile, SiteFileFetched, SiteFiles
 from politesse.errors import ClosedError, PolitesseError
-from politesse.events import Event, Publisher
+from politesse.events import ComponentFailed, Event, Publisher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -392,3 +392,34 @@ async def test_closing_after_all_who_waited_have_gone_leaves_no_complaint() -> N
     gc.collect()
     await settle()
     assert complaints == []
+
+
+async def test_a_fault_behind_an_answer_is_told_though_nobody_waits_for_it() -> None:
+    error = RuntimeError("not to be expected")
+    failing = False
+
+    class Fetcher(ScriptedFetcher):
+        async def fetch(self, request: FetchRequest, /) -> FetchResult:
+            if failing:
+                raise error
+            return await super().fetch(request)
+
+    async with keeping(fetcher=Fetcher({URL: FILE})) as bench:
+        assert (await bench.ask()).outcome is FileOutcome.FOUND
+        failing = True
+        bench.clock.advance(6.5 * 86_400)  # near the end of its lifetime: it is asked for again behind the answer
+        assert (await bench.ask()).outcome is FileOutcome.FOUND
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert ComponentFailed(Origin.of(SITE), "files", error) in bench.events
+
+
+async def test_a_refusal_to_ask_is_no_fault_to_be_told() -> None:
+    class Fetcher(ScriptedFetcher):
+        async def fetch(self, request: FetchRequest, /) -> FetchResult:
+            raise ClosedError("as a gate that was closed does")
+
+    async with keeping(fetcher=Fetcher()) as bench:
+        with pytest.raises(ClosedError):
+            await bench.ask()
+        assert bench.events == []

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
 
-from politesse.access.cache import ComponentFailed, RobotsFetched
+from politesse.access.cache import RobotsFetched
 from politesse.access.options import CacheOptions
 from politesse.errors import ConfigurationError, InvalidURL
+from politesse.events import ComponentFailed
 from politesse.gatekeeper import Gatekeeper
 from politesse.integrations.scrapy.fetch import EngineFetcher
 from politesse.pacing.pace import PacingOptions
