@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ConfigurationError, PolitesseWarning
-from politesse.robots import product_token
+from politesse.robots.agents import BROWSER, browser_refusal, first_word, product_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,11 +50,9 @@ class Identity:
         if first in _DEFAULTS:
             raise ConfigurationError(f"user_agent={user_agent!r}: that is a library's default; name your own crawler")
         if tokens is None:
-            if first == "mozilla":
-                raise ConfigurationError(
-                    f"user_agent={user_agent!r}: its first product is Mozilla, which no robots.txt means; give token="
-                )
-            tokens = first
+            if first == BROWSER:
+                raise browser_refusal(f"user_agent={user_agent!r}", "token=")
+            tokens = first_word(user_agent)  # not cut at what no token holds: that is refused
         return cls(user_agent, _checked([tokens] if isinstance(tokens, str) else tokens, user_agent))
 
     @property

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import idna
 
@@ -151,7 +151,8 @@ def _host(url: str, text: str) -> str:
         raise InvalidURL(url, "names no host")
     if len(text) > _MAX_HOST_TEXT:
         raise InvalidURL(url, f"has a host of {len(text)} characters, which no server can have")
-    host = text.lower() if text.isascii() else _a_label(url, text)
+    name = _decoded(url, text) if "%" in text else text
+    host = name.lower() if name.isascii() else _a_label(url, name)
     if len(host.removesuffix(".")) > _MAX_HOST or _HOST.fullmatch(host) is None:
         raise InvalidURL(url, f"has the host {text!r:.80}, which no server can have")
     if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]) is not None:
@@ -160,6 +161,14 @@ def _host(url: str, text: str) -> str:
         except ValueError:
             raise InvalidURL(url, f"has the host {host!r:.80}: write an IPv4 address as four numbers") from None
     return host
+
+
+def _decoded(url: str, text: str) -> str:
+    """Return a host with its escapes decoded, once: RFC 3986 3.2.2, the octets are UTF-8 and then go through IDNA."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidURL(url, f"has the host {text!r:.80}, whose escapes are no UTF-8") from None
 
 
 def _a_label(url: str, text: str) -> str:

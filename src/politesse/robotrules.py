@@ -58,8 +58,7 @@ class RobotRules:
             the two names is a part of the other; with ``perl_exact`` if the line is a part of the robot's.
         perl_exact: read files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as written.
             Else as the draft of 1996 has it, and the tables of "HTTP: The Definitive Guide". What remains different:
-            /robots.txt itself is always allowed, the first record for everybody counts where Perl adds up several, and
-            a version behind a name of the file is no part of it.
+            /robots.txt itself is always allowed, and a version behind a name of the file is no part of it.
         clock: returns the Unix time.
 
     Raises:

@@ -172,7 +172,7 @@ def _known(word: str) -> str | None:
 
 def _scope(text: str) -> str:
     """Return the product token of a scope; empty for everybody."""
-    token = product_token(text)
+    token = product_token(text) if text.isascii() else ""
     return "" if token in _EVERYBODY else token
 
 

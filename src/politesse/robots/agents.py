@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from politesse.errors import ConfigurationError
 from politesse.robots.directives import VERSION_1
 
 if TYPE_CHECKING:
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from politesse.robots.document import Group
 
 EVERYBODY: Final = "*"
+BROWSER: Final = "mozilla"
 
 _END_OR_BLANK: Final = frozenset({"", " ", "\t"})
-_TOKEN_END = re.compile(r"[ \t/;(,*]")
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]*")  # RFC 9309 2.2.1, with the digits and dots that real tokens hold
+_SUFFIX = re.compile(r"[ \t/;(,*]")
 _GOOGLE_TOKEN = re.compile(r"[A-Za-z_-]*")
 _GOOGLE_PRODUCT_END = re.compile(r"[/;(,]")
 
@@ -26,11 +29,25 @@ Bound = tuple["Group", int]
 def product_token(agent: str) -> str:
     """Return the product token of a User-Agent string, or of a user-agent line, in lower case.
 
-    It ends before a blank, ``/``, ``;``, ``(``, ``,`` or ``*``: ``ExampleBot/1.0 (+https://example.com/bot)`` is
-    ``examplebot``. Empty where there is none, or where it is not ASCII.
+    It ends before the first character that is no letter or digit of ASCII, ``_``, ``-`` or ``.``:
+    ``ExampleBot/1.0 (+https://example.com/bot)`` is ``examplebot``. Empty where there is none.
     """
-    token = _TOKEN_END.split(agent.strip(" \t"), maxsplit=1)[0]
-    return token.lower() if token.isascii() else ""
+    return _TOKEN.match(agent.strip(" \t"))[0].lower()  # type: ignore[index] # it matches the empty string, too
+
+
+def checked_agent(agent: str) -> str:
+    """Return ``agent``; raises ConfigurationError for a User-Agent string whose first product is Mozilla.
+
+    ``mozilla`` by itself is a product token like any other.
+    """
+    if product_token(agent) == BROWSER and agent.strip(" \t").lower() != BROWSER:
+        raise browser_refusal(f"agent={agent!r:.200}", "the crawler's product token, as in 'ExampleBot'")
+    return agent
+
+
+def browser_refusal(given: str, instead: str) -> ConfigurationError:
+    """Return the error for who is named as a browser, with what was given and what to give instead."""
+    return ConfigurationError(f"{given}: its first product is Mozilla, which no robots.txt means; give {instead}")
 
 
 def short_name(agent: str) -> str:
@@ -40,9 +57,15 @@ def short_name(agent: str) -> str:
     return name.lower() if name.isascii() else ""
 
 
-def token_or_star(value: str) -> str:
-    """Return the product token on a user-agent line; ``*`` for a star and nothing else."""
-    return EVERYBODY if value == EVERYBODY else product_token(value)
+def first_word(value: str) -> str:
+    """Return a name without blanks, version or other suffix, in lower case; ``*`` for a star and nothing else.
+
+    It ends before a blank, ``/``, ``;``, ``(``, ``,`` or ``*``. Empty where it is not ASCII.
+    """
+    if value == EVERYBODY:
+        return EVERYBODY
+    name = _SUFFIX.split(value, maxsplit=1)[0]
+    return name.lower() if name.isascii() else ""
 
 
 def token_or_starred(value: str) -> str:
@@ -72,8 +95,23 @@ def google_agent(agent: str) -> str:
 
 
 def whole_value(value: str) -> str:
-    """Return the value of a user-agent line in lower case, all of it, and so ``*`` for a star."""
-    return value.lower() if value.isascii() else product_token(value)
+    """Return the value of a user-agent line in lower case, all of it, and so ``*`` for a star.
+
+    Letters of ASCII only: the Kelvin sign is no ``k``.
+    """
+    return value.encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
+
+
+def without_version(value: str) -> str:
+    """Return the value of a user-agent line without version, in lower case; several words are one name.
+
+    ``Bot mailto:craftbot@yahoo.com`` is no ``bot`` (A Standard for Robot Exclusion: "the name without version
+    information"; WWW::RobotRules, ``is_me``: the whole line). ``bot/1.0`` and ``bot*`` are.
+    """
+    if value == EVERYBODY:
+        return EVERYBODY
+    name = whole_value(value).partition("/")[0].rstrip(" \t")
+    return name if " " in name or "\t" in name else first_word(name)
 
 
 def is_part_of(name: str, crawler: str) -> bool:
@@ -91,8 +129,8 @@ def shares_a_name(name: str, crawler: str) -> bool:
 
     draft-koster-robots-00 3.2.1 says the one, all that was written about it the other.
     """
-    token = product_token(name)
-    return crawler in name or (bool(token) and token in crawler)
+    named = without_version(name)
+    return crawler in name or (bool(named) and named in crawler)
 
 
 def merged(bound: Sequence[Bound]) -> Sequence[Bound]:

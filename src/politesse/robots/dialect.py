@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import (
     first,
+    first_word,
     google_agent,
     google_token,
     is_part_of,
@@ -22,9 +23,9 @@ from politesse.robots.agents import (
     product_token,
     shares_a_name,
     short_name,
-    token_or_star,
     token_or_starred,
     whole_value,
+    without_version,
 )
 from politesse.robots.conner import ConnerRuleSet
 from politesse.robots.ordered import FirstMatchRuleSet, SiteRuleSet, allowed_directory
@@ -233,12 +234,16 @@ _FIELDS: Final = _OTHER_FIELDS | {"user-agent", "allow", "disallow"}
 _DISALLOW_ONLY: Final = frozenset({"disallow"})
 _MISSPELLED_DISALLOWS: Final = ("dissallow", "dissalow", "disalow", "diasllow", "disallaw")
 
+_MISSPELLED_USER_AGENTS: Final = ("useragent", "user agent")
+
 _RFC9309: Final = Traits(
     syntax=Syntax(
         # Its paths are those of RFC 9309: dialects with others do not know it.
         fields=_FIELDS | {CONTENT_USAGE},
         # RFC 9309 2.2.4 lets parsers be lenient; a misread Disallow is the one that would hurt a server.
-        misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow"),
+        # So is a User-agent whose rules then are nobody's.
+        misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow")
+        | dict.fromkeys(_MISSPELLED_USER_AGENTS, "user-agent"),
         missing_colon=True,
     ),
     # RFC 9309 itself would read Content-Usage over, as any other record (2.2.4); draft-ietf-aipref-attach 3, which
@@ -261,7 +266,7 @@ _GOOGLE: Final = Traits(
     syntax=replace(
         _RFC9309.syntax,
         # robots.cc, ParsedRobotsKey: keys are told by their start.
-        field_starts=dict.fromkeys(("user-agent", "useragent", "user agent"), "user-agent")
+        field_starts=dict.fromkeys(("user-agent", *_MISSPELLED_USER_AGENTS), "user-agent")
         | {"allow": "allow"}
         | dict.fromkeys(("disallow", *_MISSPELLED_DISALLOWS), "disallow")
         | dict.fromkeys(("sitemap", "site-map"), "sitemap"),
@@ -332,7 +337,7 @@ _KOSTER_1994: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
     grouping=Grouping(
         rules=_DISALLOW_ONLY,
-        name=token_or_star,
+        name=without_version,
         token=short_name,  # "the name without version information"
         names=is_part_of,  # "a case insensitive substring match"
         named=first,
@@ -348,7 +353,7 @@ _CONNER_2: Final = Traits(
     syntax=Syntax(fields=_FIELDS | {"robot-version"}),
     grouping=Grouping(
         versioned=True,
-        name=token_or_star,
+        name=first_word,
         names=is_start_of,  # User-agent: <general>, which is what it starts with
         named=newest_readable,
         everybody=newest_readable,
@@ -365,7 +370,7 @@ _CONNER_2: Final = Traits(
 
 _PERL: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
-    grouping=replace(_KOSTER_1994.grouping, before_any_agent=("*",)),
+    grouping=replace(_KOSTER_1994.grouping, before_any_agent=("*",), everybody=merged),
     matching=Matching(
         normalise_target=keep_target,
         query_as_written=no_other_form,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from politesse.robots.agents import EVERYBODY
+from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.dialect import Dialect
 from politesse.robots.directives import (
@@ -142,6 +142,8 @@ class RobotsTxt:
         that name the first token that any group names are merged; without such a token, all groups of ``*``
         (RFC 9309 2.2.1). A named group replaces those of ``*`` completely. Other dialects compare names otherwise,
         and some obey one group only.
+
+        Raises ConfigurationError for a User-Agent string that starts with Mozilla: its token names no crawler.
         """
         rules: list[Line] = []
         directives = Directives()
@@ -158,7 +160,10 @@ class RobotsTxt:
         return self._traits.matching.rule_set(rules, directives, self.dialect, self.origin)
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
-        """Return the groups whose rules ``rules_for`` gives to a crawler, in the order of the file."""
+        """Return the groups whose rules ``rules_for`` gives to a crawler, in the order of the file.
+
+        Raises ConfigurationError as ``rules_for`` does.
+        """
         return [group for group, _ in self._bound([agent] if isinstance(agent, str) else agent)]
 
     def _usage(self, bound: Sequence[Bound]) -> SiteUsage:
@@ -171,7 +176,7 @@ class RobotsTxt:
     def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
         """Return the groups that bind a crawler, each with the place of its name in it."""
         grouping = self._traits.grouping
-        for agent in agents:
+        for agent in [checked_agent(agent) for agent in agents]:
             token = grouping.token(agent)
             if token and (bound := grouping.named(self._naming(token))):
                 return bound

@@ -22,6 +22,7 @@ _BLANKS: Final = " \t"
 _MAX_OCTETS_PER_CHARACTER: Final = 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
+_ANY_ASCII = re.compile(r"[\x01-\x7f]")
 _BOMS: Final = (
     # The longer marks first: the UTF-16 one is a prefix of the UTF-32 one.
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -29,13 +30,14 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(mark for mark, _ in _BOMS))
 
 
 class Quirk(StrEnum):
     """A leniency that was used, or a fault that was passed over; recorded so that lint and explain can tell it."""
 
     BYTE_ORDER_MARK = "byte-order-mark"
-    """The file starts with a UTF-8 byte order mark, or a part of one: skipped."""
+    """The file starts with a UTF-8 byte order mark, a part of one, or another mark that it belies: skipped."""
     TRANSCODED = "transcoded"
     """The file is UTF-16 or UTF-32 by its byte order mark: read as such (RFC 9309 2.2.2, MAY)."""
     LOOKS_LIKE_HTML = "looks-like-html"
@@ -230,8 +232,11 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
         quirks = (Quirk.FILE_CUT,)
     for mark, encoding in _BOMS:
         if body.startswith(mark):
-            return body.decode(encoding, "replace"), (*quirks, Quirk.TRANSCODED)
-    for mark in (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]):
+            text = body.decode(encoding, "replace")
+            # Fields, colons and line ends are ASCII. Where there is none, some editor has put the mark before octets.
+            if _ANY_ASCII.search(text) is not None:
+                return text, (*quirks, Quirk.TRANSCODED)
+    for mark in _SKIPPED:
         # A part of a mark is skipped too, as Google's parser does.
         if body.startswith(mark):
             body = body[len(mark) :]

@@ -4,6 +4,7 @@ Both sides of a comparison are brought to one form (RFC 9309 2.2.2, RFC 3986 6.2
 raw are percent-encoded, unreserved ones are decoded, hex digits are upper case, reserved ones stay as written. In the
 query the six characters that are legal there raw (``: / ? @ [ ]``) equal their escapes. ``*`` and ``$`` that are
 meant literally are ``%2A`` and ``%24``. The form is ASCII, so that its length in characters is its length in octets.
+In a pattern a ``%`` without two hex digits stays as it is and counts as one octet; ``match_form`` says what it matches.
 
 That is the form of RFC 9309. Other dialects have others: one in which every escape but that of the slash is decoded
 (``decode_target``, ``decode_prefix``, ``decode_pattern``), and two in which none is, so that the spellings of one
@@ -49,6 +50,14 @@ _is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 _TO_CHANGE = re.compile(rb"%[0-9A-Fa-f]{2}|[^" + _KEPT.encode() + rb"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(rb"%[0-9A-Fa-f]{2}|[^*" + _KEPT.encode() + rb"]", re.DOTALL)
 _TO_CHANGE_OR_FOLD = re.compile(rb"%[0-9A-Fa-f]{2}|[^*$" + _KEPT.encode() + rb"]", re.DOTALL)
+# The same two for patterns in which a "%" without two hex digits stays. One that would become an escape by what is
+# decoded behind it ("%%32%46" is the text "%2F") is escaped.
+_TO_CHANGE_BUT_BARE_PERCENT = re.compile(
+    rb"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT.encode() + rb"]", re.DOTALL
+)
+_TO_FOLD_BUT_BARE_PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}|[^%*$" + _KEPT.encode() + rb"]", re.DOTALL)
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})(?P<cut>[0-9A-Fa-f]?(?=\*|\Z))?")
+_CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
 _TO_CHANGE_OR_KEEP = re.compile(rb"[^%*$" + _KEPT.encode() + rb"]", re.DOTALL)
 _DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}(?![^/])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -118,7 +127,7 @@ def fold_target(target: str) -> str:
 
 def fold_pattern(value: str) -> str:
     """Return a path pattern in the form of ``fold_target``; its stars and dollars are left as they stand."""
-    return _normalise(value, _TO_CHANGE_OR_FOLD, _upper_case)
+    return _normalise(value, _TO_FOLD_BUT_BARE_PERCENT, _upper_case)
 
 
 def keep_target(target: str) -> str:
@@ -152,8 +161,8 @@ def query_as_written(target: str) -> str | None:
 def normalise_pattern(value: str) -> str:
     """Return the normal form of a path pattern: ``*`` kept, runs of it folded, ``$`` kept at the very end only.
 
-    A trailing ``*`` is dropped, and so is a trailing ``*$``: neither changes what is matched (Google's page on
-    robots.txt, "URL matching"), and so neither may change which rule is longest.
+    A trailing ``*`` or ``*$`` stays too: it changes nothing about what is matched, but its octets count (RFC 9309
+    2.2.2: the most specific match is the one with the most octets).
     """
     if is_plain(value) is not None:
         return value  # four of five patterns in the field: no star, no anchor, no escape
@@ -162,15 +171,41 @@ def normalise_pattern(value: str) -> str:
     if _is_plain_pattern(value) is None:
         path, question, query = pattern.partition("?")
         pattern = (
-            _normalise(path, _TO_CHANGE_IN_PATTERN, _in_path)
+            _normalise(path, _TO_CHANGE_BUT_BARE_PERCENT, _in_path)
             + question
-            + _normalise(query, _TO_CHANGE_IN_PATTERN, _in_query)
+            + _normalise(query, _TO_CHANGE_BUT_BARE_PERCENT, _in_query)
         )
     if "**" in pattern:
         pattern = _STARS.sub("*", pattern)
-    if pattern.endswith("*"):
-        return pattern[:-1]
     return pattern + "$" if anchored else pattern
+
+
+def match_form(pattern: str) -> str:
+    """Return what ``pattern``, in normal form, matches: without what matches nothing more, its bare ``%`` resolved.
+
+    A star at the end is dropped, and so is ``*$``. A ``%`` without two hex digits is an octet. Targets hold no such
+    octet: one that was written so is ``%25`` in them. So it is ``%25`` here, too; but where the pattern ends behind
+    it, or behind one more hex digit, or goes on with a star, it is the start of whatever escape the target has there,
+    and stays.
+    """
+    unanchored = pattern.removesuffix("$")
+    if unanchored.endswith("*"):
+        pattern = unanchored.rstrip("*")
+    if "%" in pattern:
+        return _BARE_PERCENT.sub(lambda bare: "%25" if bare["cut"] is None else bare[0], pattern)
+    return pattern
+
+
+def is_literal(form: str) -> bool:
+    """Whether what ``match_form`` returned is one text, to compare targets with: no star, no start of an escape."""
+    return "*" not in form and ("%" not in form or _BARE_PERCENT.search(form) is None)
+
+
+def wildcard(form: str) -> Wildcard:
+    """Return the wildcard of what ``match_form`` returned and ``is_literal`` denied."""
+    if "*" not in form:
+        form += "*"  # a pattern that ends within an escape
+    return _CutEscapes(form) if _CUT_BEHIND_A_DIGIT.search(form) is not None else Wildcard(form)
 
 
 def _normalise(text: str, to_change: re.Pattern[bytes], change: Callable[[re.Match[bytes]], bytes]) -> str:
@@ -261,13 +296,51 @@ class Wildcard:
         return find(self._last, position) >= 0
 
 
+class _CutEscapes(Wildcard):
+    """One with segments that end in ``%`` and one hex digit, for which there are two spellings in a target.
+
+    ``%4`` is the start of ``%4F``, and also the text that targets hold as ``%254``. (For ``%2`` one spelling does:
+    ``%25`` starts with it.)
+    """
+
+    __slots__ = ("_spelled",)
+
+    def __init__(self, form: str) -> None:
+        super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))  # head and needle: what both spellings have in common
+        segments = form.removesuffix("$").split("*")
+        # The last of an anchored pattern is text only: it ends at the end of the target.
+        self._spelled = tuple(map(_spellings, segments[:-1] if self._anchored else segments))
+
+    def matches(self, target: str) -> bool:
+        """Whether ``target``, in normal form, matches from its first octet."""
+        if not target.startswith(self._spelled[0]):
+            return False
+        position = min(len(spelling) for spelling in self._spelled[0] if target.startswith(spelling))
+        for spellings in self._spelled[1:]:
+            # The place that ends first is as good as any: what follows has the more room.
+            places = [(target.find(spelling, position), len(spelling)) for spelling in spellings]
+            ends = [place + length for place, length in places if place >= 0]
+            if not ends:
+                return False
+            position = min(ends)
+        return not self._anchored or (target.endswith(self._last) and len(target) - len(self._last) >= position)
+
+
+def _spellings(segment: str) -> tuple[str, ...]:
+    if _CUT_BEHIND_A_DIGIT.search(segment) is None:
+        return (segment,)
+    stem, digit = segment[:-1], segment[-1]
+    return (f"{stem}{digit.upper()}", f"{stem}25{digit}")
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return what tells whether a target matches ``pattern``, both in one normal form; for patterns that stand alone.
 
     Rules that compete are compiled together, by the rule sets.
     """
-    if "*" in pattern:
-        return Wildcard(pattern).matches
-    if pattern.endswith("$"):
-        return pattern[:-1].__eq__
-    return lambda target: target.startswith(pattern)
+    form = match_form(pattern)
+    if not is_literal(form):
+        return wildcard(form).matches
+    if form.endswith("$"):
+        return form[:-1].__eq__
+    return lambda target: target.startswith(form)

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
-from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
+from politesse.robots.pattern import (
+    Wildcard,
+    is_literal,
+    is_plain,
+    match_form,
+    match_plain_url,
+    match_simple_url,
+    wildcard,
+)
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
@@ -116,6 +124,7 @@ class RuleSet:
         "_root",
         "_rooted",
         "_rooted_heads",
+        "_rules",
         "_version",
         "comments",
         "crawl_delay",
@@ -218,10 +227,7 @@ class RuleSet:
     @property
     def rules(self) -> list[Rule]:
         """The rules in the order of the file; of equal ones the one that counts. Made on demand."""
-        wildcards = [rule for _, group in self._floating for _, _, rule in group]
-        wildcards += [rule for _, _, rule in self._rooted]
-        root = [] if self._root is None else [self._root]
-        return sorted([*root, *self._prefix_rules, *self._exact.values(), *wildcards], key=attrgetter("line"))
+        return sorted(self._rules, key=attrgetter("line"))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """Return what a target in normal form has to consist of, from end to end, for ``rule`` to match it.
@@ -243,19 +249,26 @@ class RuleSet:
         literals: dict[str, Rule] = {}
         self._exact: dict[str, Rule] = {}
         for pattern, rule in rules.items():
-            if "*" in pattern:
-                wildcards.append((Wildcard(pattern), rule))
-            elif pattern.endswith("$"):
-                self._exact[pattern[:-1]] = rule
+            form = match_form(pattern) if "*" in pattern or "%" in pattern else pattern
+            if not is_literal(form):
+                wildcards.append((wildcard(form), rule))
+            elif form.endswith("$"):
+                _keep_stronger(self._exact, form[:-1], rule)
             else:
-                literals[pattern] = rule
-        # Every target starts with "/", and nothing is shorter but the pattern that was all stars.
-        everything = literals.pop("", None)
-        self._root = literals.pop("/", everything)
+                # Every target starts with "/", and nothing is shorter but a pattern that was all stars.
+                _keep_stronger(literals, form or "/", rule)
+        self._rules = tuple(rules.values())
+        self._root = literals.pop("/", None)
         self._prefixes = sorted(literals)
-        self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
         self._enclosing = _enclosing(self._prefixes)
+        self._prefix_rules: list[Rule] = []
+        for prefix, link in zip(self._prefixes, self._enclosing, strict=True):
+            # "/a*$" has more octets than "/ab", and matches all that it does.
+            around = self._prefix_rules[link - 1] if link else self._root
+            rule = literals[prefix]
+            self._prefix_rules.append(around if around is not None and _outranks(around, rule) else rule)
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
+        # The pattern counts as it is written, with a star that matches nothing more.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
         self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
         self._floating = _by_rarest((w.needle, w, rule) for w, rule in wildcards if len(w.head) <= 1)
@@ -295,6 +308,13 @@ def _strongest(lines: Sequence[Line], matching: Matching) -> dict[str, Rule]:
             if implied is not None and (implied not in rules or not rules[implied].allow):
                 rules[implied] = Rule(rule.line, rule.field, rule.value, implied, allow=True)
     return rules
+
+
+def _keep_stronger(rules: dict[str, Rule], text: str, rule: Rule) -> None:
+    """Of two rules that match the same, keep the one that decides."""
+    known = rules.get(text)
+    if known is None or _outranks(rule, known):
+        rules[text] = rule
 
 
 def _enclosing(prefixes: list[str]) -> list[int]:

@@ -4,13 +4,13 @@ import pytest
 
 from politesse.robots import Dialect, RequestRate, RobotsTxt
 from politesse.robots.agents import (
+    first_word,
     google_agent,
     google_token,
     is_part_of,
     is_start_of,
     shares_a_name,
     short_name,
-    token_or_star,
     token_or_starred,
     whole_value,
 )
@@ -68,8 +68,8 @@ def test_google_cuts_the_name_of_a_crawler_as_it_does_that_of_a_line(agent: str,
 
 def test_whole_value_is_compared_without_case() -> None:
     assert whole_value("The FigTree robot/1.0") == "the figtree robot/1.0"
-    assert whole_value("FigTree ツ") == "figtree"
-    assert whole_value("\u212aelvin") == ""  # the Kelvin sign: a "k" in lower case, and no ASCII
+    assert whole_value("FigTree ツ") == "figtree ツ"
+    assert whole_value("\u212aelvin") == "\u212aelvin"  # the Kelvin sign: a "k" in lower case, and no ASCII
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_whole_value_is_compared_without_case() -> None:
     [("*", True, True), ("* foo", False, True), ("*\tfoo", False, True), ("*foo", False, False), ("", False, False)],
 )
 def test_everybody_is_a_star(value: str, *, alone: bool, first: bool) -> None:
-    assert (token_or_star(value) == "*") is alone
+    assert (first_word(value) == "*") is alone
     assert (whole_value(value) == "*") is alone
     assert (token_or_starred(value) == "*") is first
     assert (google_token(value) == "*") is first

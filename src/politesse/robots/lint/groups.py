@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse.robots.agents import EVERYBODY
+from politesse.robots.agents import BROWSER, EVERYBODY, product_token
 from politesse.robots.dialect import Dialect
 from politesse.robots.directives import VERSION_1
 from politesse.robots.document import RobotsTxt
@@ -38,7 +38,7 @@ class Binding(NamedTuple):
 
 def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
     """Return each choice of groups that some name of the file makes, and whether all names were tried."""
-    names = dict.fromkeys(name for group in robots.groups for name in group.agents)
+    names = dict.fromkeys(_crawler(name) for group in robots.groups for name in group.agents)
     compares = robots.dialect.traits.grouping.names
     whole = compares is None or len(names) ** 2 <= _MAX_COMPARED
     some = list(names) if whole else list(names)[: _MAX_COMPARED // len(names)]
@@ -47,6 +47,11 @@ def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
         groups = robots.groups_for(name)
         chosen.setdefault(tuple(map(id, groups)), Binding(name, groups))
     return list(chosen.values()), whole
+
+
+def _crawler(name: str) -> str:
+    """Return a crawler that a name of the file may mean; of a browser's User-Agent string that is its product."""
+    return BROWSER if product_token(name) == BROWSER else name
 
 
 def check_groups(robots: RobotsTxt, rows: Rows, report: Report) -> None:
@@ -94,7 +99,7 @@ def _check_several(robots: RobotsTxt, rows: Rows, report: Report) -> None:
         if left < 0:
             report.give_up("group-ignored", "there are too many names to compare each with each")
             return
-        obeyed = {id(group) for group in robots.groups_for(name)}
+        obeyed = {id(group) for group in robots.groups_for(_crawler(name))}
         for group in groups:
             head = _head_of(robots, group, name)
             if head is None or (group is groups[0] and id(group) in obeyed):
