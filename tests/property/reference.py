@@ -6,8 +6,13 @@ RFC leaves open stand beside the line that takes them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Final
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALPHA: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 DIGIT: Final = b"0123456789"
@@ -18,6 +23,11 @@ HEX: Final = b"0123456789ABCDEFabcdef"
 
 STAR: Final = -1
 END: Final = -2
+PERCENT: Final = -3
+
+USER_AGENT: Final = {b"user-agent", b"useragent", b"user agent"}  # 2.2.4: what real files write
+TOKEN: Final = ALPHA + DIGIT + b"_-."  # 2.2.1 has letters, "_" and "-"; real tokens hold digits and dots, too
+MARKS: Final = (b"\xef\xbb\xbf", b"\xff\xfe\0\0", b"\0\0\xfe\xff", b"\xff\xfe", b"\xfe\xff", b"\xef\xbb", b"\xef")
 
 BLANK: Final = b" \t"
 CONTROL: Final = bytes(range(0x20)) + b"\x7f"
@@ -64,6 +74,10 @@ def component(octets: bytes, *, query: bool, pattern: bool) -> list[int]:
         place += 1
         if octet == ord("*") and pattern:
             out.append(STAR)
+        elif octet == ord("%") and pattern and re.match(rb"[0-9A-Fa-f]?%[0-9A-Fa-f]{2}", octets[place:]) is None:
+            # It is no escape: an octet like any other. (Where escapes behind it are hex digits, once unencoded, it is
+            # written as one, below: they are digits of no escape.)
+            out.append(PERCENT)
         elif octet in UNRESERVED + GEN_DELIMS + SUB_DELIMS and octet not in b"*$":
             out.append(octet)
         else:
@@ -124,10 +138,31 @@ def normal_pattern(path: bytes) -> list[int]:
     units += list(question) + component(after, query=True, pattern=True)
     # "**" says what "*" says.
     units = [unit for place, unit in enumerate(units) if unit != STAR or units[place - 1 : place] != [STAR]]
-    if units and units[-1] == STAR:
-        # A last "*", or "*$", adds nothing to what is matched: it does not count.
-        return units[:-1]
+    # A last "*", or "*$", adds nothing to what is matched; its octets are octets of the pattern all the same.
     return [*units, END] if anchored else units
+
+
+def readings(pattern: list[int]) -> Iterator[list[int]]:
+    """What a "%" that is no escape meets in a target: its own escape, or the first octet of any escape.
+
+    In that one the hex digits have no case (RFC 3986 2.1), in the text behind "%25" letters do.
+    """
+    places = [place for place, unit in enumerate(pattern) if unit == PERCENT]
+    for choice in product((True, False), repeat=len(places)):
+        octets = dict(zip(places, choice, strict=True))
+        reading: list[int] = []
+        for place, unit in enumerate(pattern):
+            if place in octets:
+                reading += [ord("%")] if octets[place] else percent_escape(ord("%"))
+            elif octets.get(place - 1) and unit >= 0:
+                reading += chr(unit).upper().encode()
+            else:
+                reading.append(unit)
+        yield reading
+
+
+def matches(pattern: list[int], target: list[int]) -> bool:
+    return any(covers(reading, target) for reading in readings(pattern))
 
 
 def covers(pattern: list[int], target: list[int]) -> bool:
@@ -158,12 +193,13 @@ def decide(records: list[Record], url: bytes) -> Decision:
     if bytes(target) == b"/robots.txt":
         return Decision(allowed=True, exempt=True)
     patterns = [(record, normal_pattern(record.path)) for record in records if counts(record)]
-    # A pattern that comes to the query by a star, not knowing it, has kept its escapes: the same octets match.
+    # A pattern that comes to the query by a star, not knowing it, has kept its escapes, and so has one that ends within
+    # an escape: the same octets match.
     written = target_as_written(url)
     found = [
         (len(pattern), record)
         for record, pattern in patterns
-        if covers(pattern, target) or (STAR in pattern and covers(pattern, written))
+        if matches(pattern, target) or ((STAR in pattern or PERCENT in pattern) and matches(pattern, written))
     ]
     if not found:
         return Decision(allowed=True)
@@ -189,10 +225,23 @@ def split_lines(octets: bytes) -> list[bytes]:
     return lines
 
 
+def without_mark(octets: bytes) -> bytes:
+    """Without a byte order mark, of whatever kind: what is asked about is ASCII, whatever the mark says."""
+    return octets[len(next((mark for mark in MARKS if octets.startswith(mark)), b"")) :]
+
+
+def name_on_line(value: bytes) -> bytes:
+    """2.2.1: the product token, up to the first octet that none holds; "*" for everybody, be words behind it."""
+    if value == b"*" or value.startswith((b"* ", b"*\t")):
+        return b"*"
+    end = next((place for place, octet in enumerate(value) if octet not in TOKEN), len(value))
+    return value[:end].lower()
+
+
 def fields(octets: bytes) -> list[tuple[int, bytes, bytes]]:
     """Return number, field name in lower case and value of each line that has a colon."""
     found = []
-    for number, line in enumerate(split_lines(octets), start=1):
+    for number, line in enumerate(split_lines(without_mark(octets)), start=1):
         name, colon, value = line.partition(b"#")[0].partition(b":")
         if colon:
             found.append((number, name.strip(BLANK).lower(), value.strip(BLANK)))
@@ -203,10 +252,10 @@ def records_for(octets: bytes, token: bytes) -> list[Record]:
     """RFC 9309 2.2.1: the rules of all groups that name the token, else of all groups for everybody."""
     groups: list[tuple[list[bytes], list[Record]]] = []
     for number, field, value in fields(octets):
-        if field == b"user-agent":
+        if field in USER_AGENT:
             if not groups or groups[-1][1]:
                 groups.append(([], []))
-            groups[-1][0].append(value.lower())
+            groups[-1][0].append(name_on_line(value))
         elif field in {b"allow", b"disallow"} and groups:
             groups[-1][1].append(Record(number, field == b"allow", value))
     agent = token.lower() if any(token.lower() in agents for agents, _ in groups) else b"*"

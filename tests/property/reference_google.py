@@ -6,9 +6,13 @@ It works on octets and shares no code with the library.
 from __future__ import annotations
 
 import re
-from typing import Final
+from itertools import product
+from typing import TYPE_CHECKING, Final
 
-from tests.property.reference import Decision, remove_dot_segments, split_lines
+from tests.property.reference import Decision, remove_dot_segments, split_lines, without_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_LINE: Final = 2083 * 8 - 1
 USER_AGENT: Final = (b"user-agent", b"useragent", b"user agent")
@@ -30,8 +34,8 @@ def key_and_value(line: bytes) -> tuple[bytes, bytes] | None:
     return (key.strip(), value.strip()) if key.strip() else None
 
 
-def escaped(text: bytes) -> bytes:
-    """MaybeEscapePattern: octets that are no ASCII are escaped, hex digits made upper case.
+def escaped(text: bytes, *, pattern: bool) -> bytes:
+    """MaybeEscapePattern: octets that are no ASCII are escaped, hex digits made upper case; a "%" alone stays.
 
     The URL has to come escaped. What a client escapes in a URL besides is escaped in a pattern, too, for both are
     given to us as they are written.
@@ -44,14 +48,15 @@ def escaped(text: bytes) -> bytes:
             place += 3
         else:
             octet = text[place]
-            out += bytes([octet]) if octet in RAW else b"%%%02X" % octet
+            raw = octet in RAW or (pattern and octet == ord("%"))
+            out += bytes([octet]) if raw else b"%%%02X" % octet
             place += 1
     return out
 
 
 def sent(url: bytes) -> bytes:
     """GetPathParamsQuery of the URL as it is sent: escaped, without fragment and dot segments."""
-    path, question, query = escaped(url.partition(b"#")[0]).partition(b"?")
+    path, question, query = escaped(url.partition(b"#")[0], pattern=False).partition(b"?")
     dots = path.replace(b"%2E", b".")
     segments = [segment.replace(b"%2E", b".") for segment in path.split(b"/")]
     if dots != path:
@@ -61,6 +66,19 @@ def sent(url: bytes) -> bytes:
             for clean, segment in zip(segments, path.split(b"/"), strict=True)
         )
     return bytes(remove_dot_segments(list(path))) + question + query
+
+
+def readings(pattern: bytes) -> Iterator[bytes]:
+    """A "%" that is no escape is the same octet in the path, or the escape that a client has made of that octet.
+
+    As an octet it may stand before a digit of either case: those of escapes are upper case here.
+    """
+    pieces = re.split(rb"%(?![0-9A-Fa-f]{2})", pattern)
+    for choice in product((True, False), repeat=len(pieces) - 1):
+        reading = pieces[0]
+        for as_octet, piece in zip(choice, pieces[1:], strict=True):
+            reading += b"%" + piece[:1].upper() + piece[1:] if as_octet else b"%25" + piece
+        yield reading
 
 
 def matches(path: bytes, pattern: bytes) -> bool:
@@ -106,7 +124,7 @@ class Matcher:
         if not self.seen:
             return
         self.separated = True
-        if matches(self.path, pattern):
+        if any(matches(self.path, reading) for reading in readings(pattern)):
             who = "specific" if "specific" in self.seen else "global"
             self.priorities[who, what] = max(self.priorities[who, what], len(pattern))
         elif what == "allow":
@@ -128,7 +146,7 @@ def decide(octets: bytes, name: bytes, url: bytes) -> Decision:
     matcher = Matcher(name, sent(url))
     if matcher.path == b"/robots.txt":
         return Decision(allowed=True, exempt=True)
-    for line in split_lines(octets):
+    for line in split_lines(without_mark(octets)):
         parsed = key_and_value(line[:MAX_LINE])
         if parsed is None:
             continue
@@ -136,7 +154,7 @@ def decide(octets: bytes, name: bytes, url: bytes) -> Decision:
         if key.startswith(USER_AGENT):
             matcher.user_agent(value)
         elif key.startswith(b"allow"):
-            matcher.rule("allow", escaped(value))
+            matcher.rule("allow", escaped(value, pattern=True))
         elif key.startswith(DISALLOW):
-            matcher.rule("disallow", escaped(value))
+            matcher.rule("disallow", escaped(value, pattern=True))
     return matcher.decision()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.property import reference
-from tests.property.reference import BLANK, HEX, Decision, Record, remove_dot_segments, split_lines
+from tests.property.reference import BLANK, HEX, Decision, Record, remove_dot_segments, split_lines, without_mark
 
 SLASH: Final = 0x1FFFF
 """An encoded slash: no octet, and so equal to itself only."""
@@ -22,7 +22,7 @@ Lines = list[tuple[int, bytes, bytes]]
 def records(octets: bytes) -> list[Lines]:
     """3.2: records, separated by blank lines, of lines of the form <Field> ":" <value>."""
     found: list[Lines] = [[]]
-    for number, line in enumerate(split_lines(octets), start=1):
+    for number, line in enumerate(split_lines(without_mark(octets)), start=1):
         text = line.strip(BLANK)
         if text.startswith(b"#"):
             continue  # 1994: lines with only a comment are discarded completely
@@ -67,8 +67,14 @@ def is_robots_txt(url: bytes) -> bool:
     return url_units(url) == list(b"/robots.txt")
 
 
+def whole_name(value: bytes) -> bytes:
+    """1994: "the name without version information". All words are the name; one alone may have another suffix."""
+    name = value.split(b"/")[0].strip(BLANK)
+    return name.lower() if len(name.split()) > 1 else name_on_line(name)
+
+
 def name_on_line(value: bytes) -> bytes:
-    """The name without its version or any other suffix."""
+    """The first word, without its version or any other suffix."""
     end = next((place for place, octet in enumerate(value) if octet in NAME_END), len(value))
     return value[:end].lower()
 
@@ -141,17 +147,17 @@ def decide_1994(octets: bytes, name: bytes, url: bytes) -> Decision:
 
 
 def _is_in(value: bytes, token: bytes) -> bool:
-    return value != b"*" and bool(name_on_line(value)) and name_on_line(value) in token
+    return value != b"*" and bool(whole_name(value)) and whole_name(value) in token
 
 
 def decide_2019(octets: bytes, name: bytes, url: bytes) -> Decision:
     """As RFC 9309, but: "crawlers MUST obey the first group with a user-agent line with a "*" value"."""
     groups: list[tuple[list[bytes], list[Record]]] = []
     for number, field, value in reference.fields(octets):
-        if field == b"user-agent":
+        if field in reference.USER_AGENT:
             if not groups or groups[-1][1]:
                 groups.append(([], []))
-            groups[-1][0].append(value.lower())
+            groups[-1][0].append(reference.name_on_line(value))
         elif field in {b"allow", b"disallow"} and groups:
             groups[-1][1].append(Record(number, field == b"allow", value))
     # "the matching groups' rules MUST be combined into one group"

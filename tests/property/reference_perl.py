@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tests.property.reference import Decision, remove_dot_segments
+from tests.property.reference import Decision, remove_dot_segments, without_mark
 
 SITE: Final = b"http://example.com"
 URIC: Final = b";/?:@&=+$,[]ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.!~*'()%"
@@ -43,8 +43,11 @@ def target(url: bytes) -> bytes:
 
 
 def is_me(me: bytes, ua_line: bytes) -> bool:
-    # The module takes an empty line to be everybody's; it is nobody's. And the version on the line does not count.
-    name = re.split(rb"[ \t/;(,*]", ua_line)[0]
+    # The module takes an empty line to be everybody's; it is nobody's. And the version on the line does not count, nor
+    # does what stands behind one word without a blank.
+    name = re.sub(rb"[ \t]*/.*", b"", ua_line)
+    if not re.search(rb"[ \t]", name):
+        name = re.sub(rb"[;(,*].*", b"", name)
     return bool(name) and name.lower() in me.lower()
 
 
@@ -54,8 +57,8 @@ def decide(octets: bytes, name: bytes, url: bytes) -> Decision:  # noqa: C901, P
     ua: bytes | None = None
     mine = anon = seen_disallow = False
     me_disallowed: list[tuple[int, bytes]] = []
-    anon_disallowed: list[list[tuple[int, bytes]]] = []
-    for number, text in enumerate(re.split(rb"[\n\r]", octets.replace(b"\r\n", b"\n")), start=1):
+    anon_disallowed: list[tuple[int, bytes]] = []
+    for number, text in enumerate(re.split(rb"[\n\r]", without_mark(octets).replace(b"\r\n", b"\n")), start=1):
         if re.match(rb"\s*#", text):
             continue
         line = re.sub(rb"\s*#.*", b"", text)
@@ -73,15 +76,11 @@ def decide(octets: bytes, name: bytes, url: bytes) -> Decision:  # noqa: C901, P
             if mine:
                 continue
             if ua == b"*":
-                if not anon:
-                    anon_disallowed.append([])
                 anon = True
             elif is_me(me, ua):
                 mine = True
         elif (rule := re.match(rb"\s*Disallow\s*:\s*(.*)", line, re.IGNORECASE)) is not None:
             if ua is None:
-                if not anon_disallowed:
-                    anon_disallowed.append([])
                 anon = True
             disallow = rule[1].rstrip()
             seen_disallow = True
@@ -91,12 +90,11 @@ def decide(octets: bytes, name: bytes, url: bytes) -> Decision:  # noqa: C901, P
             if mine:
                 me_disallowed.append((number, resolved))
             elif anon:
-                anon_disallowed[-1].append((number, resolved))
+                anon_disallowed.append((number, resolved))
     path = target(url)
     if path == b"/robots.txt":
         return Decision(allowed=True, exempt=True)
-    # The module joins all records for everybody, which its standard does not allow: the first of them counts.
-    for number, disallow in me_disallowed if mine else (anon_disallowed or [[]])[0]:
+    for number, disallow in me_disallowed if mine else anon_disallowed:
         if not disallow:
             return Decision(allowed=True)
         if path.startswith(disallow):

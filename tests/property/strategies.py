@@ -32,7 +32,7 @@ SPELLINGS: Final[tuple[tuple[str, ...], ...]] = (
     ("[", "%5B", "]"),
     ("@", "%40"),
     (" ", "%20", "+"),
-    ("%", "%25", "%zz", "%4"),
+    ("%", "%25", "%zz", "%4", "%2", "%c", "%C3%A9", "%22", "%4%34"),
     ("<", "%3C", "%3c"),
     ("..", ".", "%2e%2E", "/./", "/.."),
     ("\\", "%5C", "|"),
@@ -43,7 +43,10 @@ WILD: Final = frozenset({"*", "$"})
 STOPGAPS: Final = ("", "a", "/", "ab", "?", "b/a", "%2F", "é", "*")
 ENDS: Final = ("", "", "", "a", "/", "?", "?b", "#a", "$", "/..", "*")
 STARTS: Final = ("/", "/", "/", "/", "*", "/*", "//", "/robots.txt", "", "a")
-AGENTS: Final = ("*", "FooBot", "foobot", "Bar-Bot", "baz_bot")
+AGENTS: Final = (
+    *("*", "FooBot", "foobot", "Bar-Bot", "baz_bot"),
+    *("FooBot+(+http://foo.example/)", "Bar-Bot/2.1 (x)", "FooBoté", "+FooBot", "* foo", "*foo"),
+)
 NOISE: Final = (
     "",
     "# a note",
@@ -53,9 +56,15 @@ NOISE: Final = (
     "Host: example.com",
     "no colon here",
     "Disallow[Content-Type]: image/jpeg",
+    "Useragent: FooBot",
+    "USER AGENT : *",
+    "User  agent: FooBot",
 )
 # What the other dialects tell apart: names that hold one another, versions, what is misread on purpose, blank lines.
-DIALECT_AGENTS: Final = ("*", "FooBot", "foobot/2.1", "Bar-Bot", "bot", "Foo", "FooBot-News (x)", "", "* foo")
+DIALECT_AGENTS: Final = (
+    *("*", "FooBot", "foobot/2.1", "Bar-Bot", "bot", "Foo", "FooBot-News (x)", "", "* foo"),
+    *("Bot mailto:craftbot@yahoo.com", "Bar Bot/1.0", "foobot*", "Bot (x/y)", "Bot é", "FooBot+x"),
+)
 DIALECT_NOISE: Final = (
     "",
     "",
@@ -82,6 +91,7 @@ DIALECT_NOISE: Final = (
     "Disallow: a/../b",
     "Disallow: ?b",
 )
+MARKS: Final = (b"", b"", b"", b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\0\0", b"\xef")
 LINE_ENDS: Final = ("\n", "\r\n", "\r")
 
 
@@ -174,7 +184,8 @@ def _many_groups(octets: bytes, agents: Sequence[str] = AGENTS, noise: Sequence[
             )
         )
         text += line + choices.one_of(LINE_ENDS)
-    return Case(text.encode(), tuple(_url(choices, paths) for _ in range(1 + choices.number(3))))
+    targets = tuple(_url(choices, paths) for _ in range(1 + choices.number(3)))
+    return Case(choices.one_of(MARKS) + text.encode(), targets)
 
 
 ONE_GROUP: Final = st.binary(min_size=140, max_size=140).map(_one_group)
@@ -208,6 +219,10 @@ HOSTS: Final = (
     "1.2.3.4.",
     "a..b",
     "ex%61mple.com",
+    "www.m%C3%BCnich.com",
+    "a%2Fb.com",
+    "a%2561.com",
+    "m%FC.de",
     "a\u3002b",
 )
 PORTS: Final = ("", "", ":", ":80", ":443", ":0080", ":8080", ":0", ":65535", ":65536", ":x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from urllib.parse import unquote
 
 import yarl
 from hypothesis import given, settings
@@ -29,7 +30,10 @@ def _rewritten(url: str) -> bool:
 
 
 def _named_by_yarl(url: yarl.URL) -> tuple[str, str, int | None]:
-    host = (url.raw_host or "").lower()
+    # yarl keeps the escapes of a host. No name in DNS has any: who asks for one gets nothing, or the host that it means
+    # from a proxy (RFC 3986 3.2.2).
+    host = unquote(url.raw_host or "")
+    host = (host if host.isascii() else yarl.URL(f"http://{host}").raw_host or "").lower()
     if ":" in host:
         mapped = ipaddress.IPv6Address(host).ipv4_mapped
         host = f"[{host}]" if mapped is None else f"[::ffff:{mapped}]"

@@ -191,6 +191,8 @@ def match_form(pattern: str) -> str:
     unanchored = pattern.removesuffix("$")
     if unanchored.endswith("*"):
         pattern = unanchored.rstrip("*")
+        if pattern.endswith("$"):
+            pattern += "*"  # where a dollar may stand raw within a pattern, it shall not become an anchor
     if "%" in pattern:
         return _BARE_PERCENT.sub(lambda bare: "%25" if bare["cut"] is None else bare[0], pattern)
     return pattern
