@@ -227,7 +227,7 @@ def test_control_character_is_invalid_anywhere(control: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        *("good.example\\evil.example", "ex%61mple.com", "a b", " h", "h ", "a..b", ".", "..", ".a", "a..", "*"),
+        *("good.example\\evil.example", "a b", " h", "h ", "a..b", ".", "..", ".a", "a..", "*"),
         *(
             "a,b",
             "a;b",
@@ -246,12 +246,34 @@ def test_control_character_is_invalid_anywhere(control: str) -> None:
             "a`b",
             "a{b}",
         ),
+        *("a%2Fb", "a%5Cb", "a%40b", "a%3A80", "a%3Fb", "a%23b", "a%25b", "a%2561b", "a%20b", "a%00b", "a%0Ab"),
+        *("a%", "a%6", "a%zz.b", "m%FCnich.com", "%ED%A0%80.b", "a%EF%BC%85%36%31b", "a%E2%84%80b", "%2E", "%5B::1%5D"),
+        *("%30x7f.1", "1.2.3%2E", "%"),
         *("[", "]", "a]", "a" * 64, ".".join(["a" * 63] * 3 + ["a" * 62]) + ".", ".".join(["a" * 63] * 4) + ".a"),
     ],
 )
 def test_host_that_no_server_can_have_is_invalid(host: str) -> None:
     with pytest.raises(InvalidURL):
         split(f"http://{host}/")
+
+
+# RFC 3986 3.2.2: a registered name may be written with escapes; they are decoded once, as UTF-8, before IDNA.
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        ("www.m%C3%BCnich.com", "www.xn--mnich-kva.com"),
+        ("ex%61mple.com", "example.com"),
+        ("EX%41MPLE%2ecom", "example.com"),
+        ("%C3%BC%41.de", "xn--a-dha.de"),
+        ("fa%C3%9F.de", "xn--fa-hia.de"),
+        ("%EF%BC%A5xample%E3%80%82com", "example.com"),
+        ("%31%32%37.0.0.1", "127.0.0.1"),
+        ("example.com%2E", "example.com."),
+    ],
+)
+def test_escapes_of_a_host_are_decoded(written: str, host: str) -> None:
+    assert Origin.of(f"http://{written}:81/x") == Origin("http", host, 81)
+    assert Origin.of(f"http://us%40er@{written}/%61").robots_url == f"http://{host}/robots.txt"
 
 
 @pytest.mark.parametrize(

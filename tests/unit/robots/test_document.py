@@ -27,6 +27,9 @@ def denied(rules: RuleSet, *targets: str) -> set[str]:
         ("Foo;bar", "foo"),
         ("Foo(bar)", "foo"),
         ("Foo,bar", "foo"),
+        ("Baiduspider+(+http://www.baidu.com/search/spider.htm)", "baiduspider"),
+        ("Foo@bar", "foo"),
+        ("+Foo", ""),
         ("MJ12bot/v1.4", "mj12bot"),
         ("360Spider", "360spider"),
         ("Foo-Bar_Baz.2", "foo-bar_baz.2"),
@@ -37,7 +40,7 @@ def denied(rules: RuleSet, *targets: str) -> set[str]:
         ("*foo", ""),
         ("(compatible)", ""),
         ("ツ", ""),
-        ("Fooé", ""),
+        ("Fooé", "foo"),
         ("foo ツ", "foo"),
         ("\u212aelvin", ""),  # the Kelvin sign: a "k" in lower case, and no ASCII
     ],

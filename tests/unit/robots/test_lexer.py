@@ -120,8 +120,8 @@ def test_only_the_first_colon_separates() -> None:
             "Expiration",
             "Robot-version",
             "Disallow[Content-Type]",
-            "useragent",
-            "user agent",
+            "user  agent",
+            "user_agent",
             "site-map",
         ),
         *("disallowed", "allowed", "disallows", "all", "disallow /a", ""),
@@ -136,6 +136,13 @@ def test_unknown_field_is_kept_as_it_is(name: str) -> None:
 def test_misspelled_disallow_is_read_as_disallow(name: str) -> None:
     line = the_line(f"{name}: /a")
     assert (line.name, line.field, line.value) == (name, "disallow", "/a")
+    assert line.quirks == (Quirk.MISSPELLED_FIELD,)
+
+
+@pytest.mark.parametrize("name", ["useragent", "User agent", "USERAGENT"])
+def test_misspelled_user_agent_is_read_as_user_agent(name: str) -> None:
+    line = the_line(f"{name} : Foo")
+    assert (line.name, line.field, line.value) == (name, "user-agent", "Foo")
     assert line.quirks == (Quirk.MISSPELLED_FIELD,)
 
 

@@ -72,7 +72,7 @@ EXAMPLES: Final[dict[str, tuple[str | bytes, int, int] | tuple[str | bytes, int,
     "conner-closes": (f"{V2}Allow: /a*\nDisallow: /a/b*\n", 3, 1),
     "conner-default-version": ("User-agent: *\nRobot-version: 2.0.0\nDisallow: /a\n", 1, 13),
     "conner-version-ignored": ("User-agent: a\nRobot-version: 2.1.0\nDisallow: /a\n", 1, 1),
-    "never-wins": ("User-agent: *\nDisallow: /a\nDisallow: /a*\n", 3, 11),
+    "never-wins": ("User-agent: *\nDisallow: /a*\nDisallow: /a\n", 3, 11),
     "dialects-disagree": ("User-agent: *\nDisallow: /*.gif$\n", 2, 11),
     "capped": ("User-agent: *\n" + "what\n" * 101, 103, 1),
 }
@@ -129,7 +129,7 @@ def test_content_usage_is_told_to_be_of_another_dialect() -> None:
         ("Disalow2: /a", "disallow"),
         ("Dis-allow: /a", "disallow"),
         ("Alow: /a", "allow"),
-        ("User agent: a", "user-agent"),
+        ("User. agent: a", "user-agent"),
         ("User_Agents: a", "user-agent"),
         ("Sitemaps: https://example.com/", "sitemap"),
         ("Crawldelay: 5", "crawl-delay"),
@@ -207,7 +207,11 @@ def test_unprintable_text_is_escaped_in_messages_and_cut() -> None:
         (("Disallow: /ab", "Allow: /*b"), {2: 3}),  # as long, and an Allow
         (("Disallow: /a/b", "Disallow: /*/*b"), {2: 3}),  # longer
         (("Disallow: /x/y/z", "Disallow: /*x*y*z"), {2: 3}),
-        (("Disallow: /x/y/z$", "Disallow: /*x*y*z*"), {}),  # as long, and the same: who decides makes no difference
+        (("Disallow: /x/y/z$", "Disallow: /*x*y*z"), {}),  # as long, and the same: who decides makes no difference
+        (("Disallow: /x/y/z$", "Disallow: /*x*y*z*"), {2: 3}),  # longer by the star
+        (("Disallow: /a", "Allow: /a*"), {2: 3}),
+        (("Disallow: /%22", "Disallow: /*%*"), {}),
+        (("Disallow: /%2", "Disallow: /*%*"), {2: 3}),
         (("Disallow: /x/y/z", "Disallow: /*x*y*z$"), {}),  # not at the end only
     ],
 )

@@ -67,16 +67,16 @@ def test_tie_goes_to_allow(target: str, allowing: str, disallowing: str) -> None
 
 
 def test_equal_patterns_go_to_allow_in_any_spelling() -> None:
-    ruleset = rules("disallow: /folder", "allow: /%66older*", "disallow: /folder")
+    ruleset = rules("disallow: /folder", "allow: /%66older", "disallow: /folder")
     match = ruleset.match("/folder/page")
     assert match.allowed
     assert match.rule is not None
-    assert (match.rule.line, match.rule.value, match.rule.pattern) == (3, "/%66older*", "/folder")
+    assert (match.rule.line, match.rule.value, match.rule.pattern) == (3, "/%66older", "/folder")
 
 
 def test_of_equal_rules_the_first_line_is_told() -> None:
     for field in ("allow", "disallow"):
-        ruleset = rules("disallow: /b", f"{field}: /a", f"{field}: /%61", f"{field}: /a*")
+        ruleset = rules("disallow: /b", f"{field}: /a", f"{field}: /%61", f"{field}: /a")
         match = ruleset.match("/a")
         assert match.rule is not None
         assert match.rule.line == 3
@@ -93,11 +93,20 @@ def test_of_equal_rules_the_first_line_is_told() -> None:
         ("/$", "/", "/page.htm", False),
         ("/p", "/", "/page", True),
         ("/folder", "/folder", "/folder/page", True),
-        # A star at the end does not count.
-        ("/fish", "/fish*", "/fish.html", True),
-        ("/fish", "/fish*$", "/fish.html", True),
-        ("/fish", "/fish**", "/fish", True),
-        ("/fish*", "/fishe", "/fishes", False),
+        # A star at the end counts, although it matches nothing more; of several in a row one.
+        ("/", "/*", "/a", False),
+        ("/fish", "/fish*", "/fish.html", False),
+        ("/fish", "/fish*$", "/fish.html", False),
+        ("/fish*", "/fish**", "/fish", True),
+        ("/fish*", "/fishe", "/fishes", True),
+        ("/fishe", "/fish*$", "/fishes", False),
+        ("/fishe", "/fish*$", "/fishe", False),
+        ("/fishes", "/fish*$", "/fishes", True),
+        ("/a*b", "/a*b*", "/ab", False),
+        ("/a*b", "/a*b*$", "/ab", False),
+        # A percent sign without two hex digits is one octet.
+        ("/100%zz", "/100%25", "/100%zz", True),
+        ("/100%", "/100%25", "/100%", False),
         # Length is that of the normal form: ten octets of /%E3%83%84, two of /b.
         ("/ツ", "/*%84xx", "/ツxx", True),
         ("/%62", "/bc", "/bcd", False),
@@ -107,9 +116,10 @@ def test_of_equal_rules_the_first_line_is_told() -> None:
         ("/a*b", "/ab", "/ab", True),
         ("/ab", "/a*b", "/ab", False),
         ("/**ab", "/*ab", "/ab", True),
-        # "*" alone has no octets.
+        # "*" alone has one.
         ("/", "*", "/a", True),
-        ("*", "/", "/a", False),
+        ("*", "/", "/a", True),
+        ("/", "**$", "/a", False),
     ],
 )
 def test_length_is_counted_in_octets_of_the_normal_form(
@@ -240,13 +250,13 @@ def test_any_character_may_stand_behind_a_star(character: str) -> None:
         assert ruleset.allowed(f"/a{escaped}{other}~~")
 
 
-def test_star_alone_matches_everything_and_has_no_octets() -> None:
+def test_star_alone_matches_everything_and_is_one_octet() -> None:
     ruleset = rules("disallow: *", "allow: /a")
     assert decided_by(ruleset, "/b") == "disallow: *"
     assert decided_by(ruleset, "/a") == "allow: /a"
     match = ruleset.match("/")
     assert match.rule is not None
-    assert match.rule.pattern == ""
+    assert match.rule.pattern == "*"
 
 
 def test_rule_tells_line_field_value_and_pattern_as_the_file_spells_them() -> None:
@@ -257,7 +267,7 @@ def test_rule_tells_line_field_value_and_pattern_as_the_file_spells_them() -> No
         4,
         "DisAllow",
         "/%7ejoe/*",
-        "/~joe/",
+        "/~joe/*",
         False,
     )
     assert str(rule) == "DisAllow: /%7ejoe/*"
@@ -305,7 +315,7 @@ def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
     assert len(rules()) == 0
     assert len(rules("disallow:", "allow:", "disallow: x", "disallow: /\0")) == 0
     assert (
-        len(rules("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a*"))
+        len(rules("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a"))
         == 5
     )
 
