@@ -43,6 +43,22 @@ def test_a_line_of_the_greatest_length_is_whole_and_octets_are_counted() -> None
         assert robots.lines[1].value == f"/{path}"
 
 
+@pytest.mark.clause("google/robotstxt, robots.cc")
+@pytest.mark.parametrize(("character", "kept"), [("é", 1), ("ツ", 1), ("ツ", 2), ("😀", 3)])
+def test_a_line_that_is_cut_within_a_character_keeps_its_first_octets(character: str, kept: int) -> None:
+    # Parse: a line is octets, its buffer takes the first kMaxLineLen of them, and MaybeEscapePattern escapes each.
+    plain = "a" * (16_663 - len("disallow: /") - kept)
+    robots = RobotsTxt.parse(f"user-agent: *\ndisallow: /{plain}{character}b\nallow: /{plain}\n", Dialect.GOOGLE)
+    assert robots.lines[1].quirks == (Quirk.LINE_CUT,)
+    assert robots.lines[1].value.encode("utf-8", "surrogateescape") == f"/{plain}".encode() + character.encode()[:kept]
+    rules = robots.rules_for("ExampleBot")
+    octets = [f"%{octet:02X}" for octet in character.encode()]
+    assert not rules.allowed(f"/{plain}{character}")
+    assert not rules.allowed(f"/{plain}{''.join(octets[:kept])}%80")
+    assert rules.allowed(f"/{plain}{''.join(octets[: kept - 1])}x")
+    assert rules.allowed(f"/{plain}b")
+
+
 @pytest.mark.clause("Google robots.txt specification, File format")
 def test_what_is_behind_500_kib_is_ignored() -> None:
     start = b"user-agent: *\n"

@@ -40,6 +40,22 @@ class Time:
         return self.now
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_user_agent_of_a_browser_is_named_mozilla_as_in_perl(*, exact: bool) -> None:
+    rules = RobotRules("Mozilla/5.0 (compatible; FooBot/1.0)", perl_exact=exact)
+    rules.parse("http://h/robots.txt", "User-agent: mozilla\nDisallow: /m\n\nUser-agent: FooBot\nDisallow: /f\n")
+    assert rules.agent() == "Mozilla"
+    assert rules.allowed("http://h/m") is Answer.DENIED
+    assert rules.allowed("http://h/f") is Answer.ALLOWED
+
+
+def test_all_records_for_everybody_are_added_up_as_in_perl() -> None:
+    rules = RobotRules("FooBot/1.0", perl_exact=True)
+    rules.parse("http://h/robots.txt", "User-agent: *\nDisallow: /x\n\nUser-agent: *\nDisallow: /y\n")
+    assert rules.rules("http://h/") == ["/x", "/y"]
+    assert rules.allowed("http://h/y") is Answer.DENIED
+
+
 def test_only_allowed_is_true() -> None:
     assert {answer.name: (int(answer), bool(answer)) for answer in Answer} == {
         "ALLOWED": (1, True),

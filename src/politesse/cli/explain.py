@@ -12,7 +12,7 @@ from politesse.cli.console import plain
 from politesse.cli.reading import OneFetch, read_file
 from politesse.origin import split
 from politesse.robots.explain import explain
-from politesse.robots.lexer import cut_at_line_end, decode, split_rows
+from politesse.robots.lexer import Quirk, cut_at_line_end, decode, split_rows
 from politesse.robots.lint import MAX_OCTETS
 from politesse.text import printable
 from politesse.usage import NOTHING_STATED, Purpose
@@ -94,11 +94,12 @@ async def _ask(asking: Asking, url: str, file: str | None, dialects: list[Dialec
 def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
     """Print the file, each line with its number, a mark where it counts, and what it came to."""
     marks: dict[int, str] = {}
+    remarks: dict[int, str] = {}
     for group in explanation.groups:
         lines = [*group.heads, *group.rules, *(line for _, line, _ in group.directives)]
         lines += [line for _, line in group.usage]
         marks |= dict.fromkeys((line.number for line in lines), _IN_GROUP)
-    remarks: dict[int, str] = {}
+        remarks |= {line.number: f"read as {line.field}" for line in lines if Quirk.MISSPELLED_FIELD in line.quirks}
     for rule in explanation.matches:
         marks[rule.line] = _MATCHES
         remarks[rule.line] = f"matches, length {len(rule.pattern)}"

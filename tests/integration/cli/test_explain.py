@@ -39,6 +39,17 @@ async def test_file_is_shown_with_numbers_and_marks(file: str) -> None:
     assert "of 2 matches: the longest rule that matches decides" in done.out
 
 
+async def test_misspelled_user_agent_is_told_as_what_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "robots.txt"
+    path.write_text("User agent: *\nDissallow: /a\n")
+    done = await politesse("explain", "https://example.com/b", "--file", str(path))
+    assert done.code == 0
+    assert done.out.splitlines()[:2] == [
+        "| 1  User agent: *   <- read as user-agent",
+        "| 2  Dissallow: /a   <- read as disallow",
+    ]
+
+
 async def test_agent_chooses_the_group(file: str) -> None:
     done = await politesse("explain", "https://example.com/z", "--agent", "FooBot/2.1", "--file", file)
     assert done.code == 1

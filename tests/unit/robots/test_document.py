@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from politesse.errors import ConfigurationError
 from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
+from politesse.robots.explain import explain
 
 
 def read(*lines: str) -> RobotsTxt:
@@ -62,6 +64,27 @@ def test_suffix_of_a_user_agent_line_is_ignored(value: str) -> None:
     robots = read(f"user-agent: {value}", "disallow: /")
     assert not robots.rules_for("FooBot").allowed("/a")
     assert robots.rules_for("BarBot").allowed("/a")
+
+
+BROWSER_LIKE = "Mozilla/5.0 (compatible; GPTBot/1.2)"
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize(
+    "agent", [BROWSER_LIKE, " mozilla/5.0", "MOZILLA (x)", "Mozilla FooBot", [BROWSER_LIKE], ["GPTBot", BROWSER_LIKE]]
+)
+def test_user_agent_of_a_browser_names_no_crawler_and_is_refused(dialect: Dialect, agent: str | list[str]) -> None:
+    robots = RobotsTxt.parse("User-agent: Mozilla\nDisallow: /m\n\nUser-agent: GPTBot\nDisallow: /\n", dialect)
+    for ask in (robots.rules_for, robots.groups_for, lambda agent: explain(robots, "/a", agent)):
+        with pytest.raises(ConfigurationError, match=r"its first product is Mozilla, .* give .*product token"):
+            ask(agent)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_mozilla_by_itself_is_a_token_like_any_other(dialect: Dialect) -> None:
+    robots = RobotsTxt.parse("User-agent: Mozilla\nDisallow: /m\n\nUser-agent: Mozillabot\nDisallow: /\n", dialect)
+    for token in ("Mozilla", "mozilla", ["mozilla"]):
+        assert not robots.rules_for(token).allowed("/m")
 
 
 def test_digits_belong_to_a_token() -> None:

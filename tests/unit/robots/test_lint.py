@@ -172,6 +172,30 @@ def test_byte_order_mark_in_a_comment_or_alone_harms_nobody() -> None:
     assert codes(f"{FILLING}# {BOM}\n{BOM}\n") == set()
 
 
+@pytest.mark.parametrize("dialect", Dialect)
+def test_file_that_names_browsers_is_read(dialect: Dialect) -> None:
+    body = "User-agent: Mozilla/4.0 (compatible; BullsEye; Windows 95)\nDisallow: /\n\n"
+    told = lint(f"{body}User-agent: mozilla/4\nUser-agent: Mozilla FooBot\nDisallow: /a\n{body}", dialect)
+    assert {one.line for one in told} <= {1, 2, 3, 4, 5, 6, 7, 8}
+
+
+def test_user_agent_without_its_hyphen_is_told() -> None:
+    [told] = found("User agent: *\nDisallow: /a\n", "misspelled-field")
+    assert (told.line, told.column) == (1, 1)
+    assert "is read as user-agent" in told.message
+
+
+def test_mark_of_utf_16_before_octets_is_told() -> None:
+    told = codes(b"\xff\xfeUser-agent: *\nDisallow: /a\n")
+    assert "byte-order-mark" in told
+    assert "transcoded" not in told
+
+
+def test_name_that_ends_within_a_word_is_told() -> None:
+    [told] = found("User-agent: Baiduspider+(+http://www.baidu.com/search/spider.htm)\nDisallow: /a\n", "name-cut")
+    assert told.message.endswith('is read as "baiduspider"')
+
+
 def test_url_for_a_path_is_told_as_such() -> None:
     [told] = found("User-agent: *\nDisallow: https://example.com/a\n", "no-leading-slash")
     assert "is a URL" in told.message
