@@ -39,6 +39,15 @@ async def test_another_site_in_the_host_header_is_refused(site: Site, host: str,
     assert "/page" not in site.paths
 
 
+@pytest.mark.parametrize("form", ["user@{}", "{}/x", "{}?other.example", "{}#other.example"])
+async def test_a_host_header_that_is_more_than_host_and_port_is_refused(site: Site, form: str) -> None:
+    host = form.format(site.base.removeprefix("http://"))
+    async with Gatekeeper(UA) as gate, aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session:
+        with pytest.raises(ClientInvalidURL, match="Host"):
+            await session.get(f"{site.base}/page", headers={"Host": host})
+    assert "/page" not in site.paths
+
+
 async def test_the_same_site_in_the_host_header_is_not(site: Site) -> None:
     host = site.base.removeprefix("http://").upper()
     async with Gatekeeper(UA) as gate, aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session:

@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse.integrations._request import same_site
 from politesse.integrations.pages import content_codings, headers_alone, may_have_page
-from politesse.origin import Origin
 from politesse.page import PageDirectives
 from politesse.robots.pattern import has_dot_segments
 from politesse.view import AgentView
@@ -329,7 +329,7 @@ def _sent(request: httpx.Request) -> str:
     if has_dot_segments(path_and_query.partition("?")[0]):  # escaped: httpx resolves all others
         raise InvalidURL(url, "would be sent with dot segments; resolve them first")
     host = request.headers.get("Host", netloc)
-    if host != netloc and Origin.of(f"{scheme}://{host}") != Origin.of(url):
+    if host != netloc and not same_site(host, url):
         raise InvalidURL(url, f"would be sent with the Host header {host!r:.100}: another site, whose rules count")
     return url
 

@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import hdrs
 
 from politesse.errors import InvalidURL
-from politesse.origin import Origin
+from politesse.integrations._request import same_site
 from politesse.robots.pattern import has_dot_segments
 
 if TYPE_CHECKING:
@@ -56,14 +56,6 @@ def _other_host(headers: CIMultiDict[str], authority: str, url: str) -> str | No
     RFC 9112 3.2: a request with more than one Host header is invalid; servers that take it choose either.
     """
     for host in headers.getall(hdrs.HOST, ()):
-        if host != authority and not _same_site(host, url):
+        if host != authority and not same_site(host, url):
             return host
     return None
-
-
-def _same_site(host: str, url: str) -> bool:
-    scheme, _, _ = url.partition(":")
-    try:
-        return Origin.of(f"{scheme}://{host}") == Origin.of(url)
-    except InvalidURL as error:
-        return error.url == url  # the URL is refused for what is wrong with it
