@@ -105,9 +105,10 @@ class PoliteTransport(httpx.AsyncBaseTransport):
     ``client.stream`` waits for himself: leave the first one before, or give ``max_wait_s``. A streamed response that is
     dropped unclosed is closed by the collector, with a ResourceWarning.
 
-    It stands directly around the transport that sends. One that repeats requests or keeps answers belongs outside, so
-    that each repetition has a turn and a kept answer needs none; ``AsyncHTTPTransport(retries=...)`` repeats only
-    attempts to connect, and may stand within.
+    It stands directly around the transport that sends. Event hooks and auth flows come before it, so it judges what
+    they have made of a request. A transport that changes requests, repeats them or keeps answers belongs outside, so
+    that what is sent is judged, each repetition has a turn and a kept answer needs none;
+    ``AsyncHTTPTransport(retries=...)`` repeats only attempts to connect, and may stand within.
 
     What AsyncClient says of connections is said to the wrapped transport instead, because httpx heeds ``verify``,
     ``cert``, ``http1``, ``http2``, ``limits`` and the proxies of the environment only where it makes the transport
