@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,8 +12,6 @@ from aiohttp import web
 from tests.integration.scrapy.crawling import ADDON, Site, crawl, html, in_turn, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tests.integration.scrapy.crawling import Crawl
 
 pytestmark = pytest.mark.realtime
@@ -38,14 +37,14 @@ class Ended:
         assert self.done.stats["finish_reason"] == "finished"
 
 
-async def crawl_one(site: Site, path: str, settings: Mapping[str, object] = MEDDLING, **task: object) -> Ended:
+async def crawl_one(site: Site, path: str, **task: object) -> Ended:
     async with serving(site):
         url = f"{site.base}{path}"
-        return Ended(site, url, await crawl([url], ADDON | QUICK | settings, **task))
+        return Ended(site, url, await crawl([url], ADDON | QUICK | MEDDLING, environment=None, **task))
 
 
 def robots_in_turn(*texts: str) -> Site:
-    answer = in_turn(*(lambda text=text: web.Response(text=text) for text in texts))  # type: ignore[misc]
+    answer = in_turn(*(partial(web.Response, text=text) for text in texts))
 
     async def robots(_: web.BaseRequest) -> web.StreamResponse:
         return answer()
@@ -74,7 +73,7 @@ async def test_a_request_that_a_middleware_behind_returns_is_judged_as_any_other
 
 async def test_a_host_header_that_names_another_site_is_refused() -> None:
     why = " (it has the Host header 'other.example': another site, whose rules count)"
-    (await crawl_one(Site(404, {"/page": html()}), "/page", {}, host="other.example")).assert_refused(why)
+    (await crawl_one(Site(404, {"/page": html()}), "/page", host="other.example")).assert_refused(why)
 
 
 async def test_a_host_header_that_a_middleware_behind_sets_is_refused() -> None:
