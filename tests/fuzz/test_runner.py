@@ -88,6 +88,7 @@ def test_a_fault_is_found_and_its_input_is_kept(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzzing_finds_nothing(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("atheris")

@@ -248,7 +248,7 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
     ("origins", "tasks", "seconds"),
     [
         pytest.param(60, 20, 5.0, id="short"),
-        pytest.param(1000, 100, 60.0, id="long", marks=pytest.mark.slow),
+        pytest.param(1000, 100, 60.0, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
 def test_a_crawl_of_a_hostile_web_is_polite_and_leaves_nothing_behind(origins: int, tasks: int, seconds: float) -> None:

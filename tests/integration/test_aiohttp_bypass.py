@@ -1,8 +1,9 @@
-"""Requests whose ``middlewares=`` forgot the one that asks are told of."""
+"""Requests that nobody judged, or that were changed after that, are told of."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -10,7 +11,13 @@ import pytest
 from yarl import URL
 
 from politesse import Gatekeeper
-from politesse.integrations.aiohttp import ClientDisallowed, MiddlewareBypassed, PoliteSession, RobotsMiddleware
+from politesse.integrations.aiohttp import (
+    ClientDisallowed,
+    ClientInvalidURL,
+    MiddlewareBypassed,
+    PoliteSession,
+    RobotsMiddleware,
+)
 from tests.integration.sites import EAGER, UA, Site, serving, until
 
 if TYPE_CHECKING:
@@ -233,6 +240,158 @@ async def test_of_many_at_once_those_that_bypass_are_told(
     assert {event.url for event in told} == expected
     assert len(told) == len(expected)
     assert len(site.pages) == 50
+
+
+def sends(**changes: str) -> ClientMiddlewareType:
+    """Return a middleware that sends another path, another authority or another Host header than it is given."""
+
+    async def rewrite(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        if "path" in changes:
+            request.url = request.url.with_path(changes["path"])
+        if "base" in changes:
+            request.url = URL(changes["base"]).join(request.url.relative())
+            request.headers["Host"] = request.url.raw_authority
+        if "host" in changes:
+            request.headers["Host"] = changes["host"]
+        return await handler(request)
+
+    return rewrite
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Site]:
+    async for running in serving(Site()):
+        yield running
+
+
+@pytest.mark.parametrize("paced", [False, True])
+async def test_url_that_is_changed_after_it_was_judged_is_told_with_both(
+    site: Site, other: Site, gate: Gatekeeper, told: list[MiddlewareBypassed], *, paced: bool
+) -> None:
+    robots = RobotsMiddleware(gate, pace=paced)
+    async with aiohttp.ClientSession(trace_configs=[robots.trace_config()]) as session:
+        await session.get(f"{site.base}/a?b", middlewares=(robots, sends(path="/private")))
+        assert told == [MiddlewareBypassed("GET", f"{site.base}/private", f"{site.base}/a?b")]
+        told.clear()
+        await session.post(f"{site.base}/a?b#top", middlewares=(robots, sends(base=other.base), idle))
+        assert told == [MiddlewareBypassed("POST", f"{other.base}/a?b", f"{site.base}/a?b")]
+    assert site.pages == ["/private"]
+    assert other.paths == ["/a?b"]
+
+
+async def test_host_header_that_is_changed_after_it_was_judged_is_told_as_the_site_that_it_names(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    await session.get(f"{site.base}/a?b", middlewares=(robots, sends(host="other.example")))
+    assert told == [MiddlewareBypassed("GET", "http://other.example/a?b", f"{site.base}/a?b")]
+    told.clear()
+    await session.get(f"{site.base}/a?b", middlewares=(robots, sends(host="no host")))
+    assert [event.judged for event in told] == [f"{site.base}/a?b"]
+    told.clear()
+    await session.get(f"{site.base}/a", middlewares=(robots, sends(host=site.base.removeprefix("http://").upper())))
+    assert told == []
+
+
+async def test_host_header_that_another_trace_changes_while_it_is_sent_is_told(
+    site: Site, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async def misdirect(_: object, __: object, params: aiohttp.TraceRequestHeadersSentParams) -> None:
+        params.headers["Host"] = "other.example"
+
+    meddling = aiohttp.TraceConfig()
+    meddling.on_request_headers_sent.append(misdirect)
+    traces = [meddling, robots.trace_config()]
+    async with aiohttp.ClientSession(middlewares=(robots,), trace_configs=traces) as session:
+        await session.get(f"{site.base}/a")
+    assert told == [MiddlewareBypassed("GET", "http://other.example/a", f"{site.base}/a")]
+
+
+async def test_each_hop_that_is_changed_after_it_was_judged_is_told(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async def shorten(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        request.url = request.url.with_path(request.url.path.removesuffix("/x"))
+        return await handler(request)
+
+    site.redirects |= {"/a": (302, "/b"), "/b": (302, "/c/x")}
+    await session.get(f"{site.base}/a/x", middlewares=(robots, shorten))
+    assert site.pages == ["/a", "/b", "/c"]
+    assert told == [
+        MiddlewareBypassed("GET", f"{site.base}/a", f"{site.base}/a/x"),
+        MiddlewareBypassed("GET", f"{site.base}/c", f"{site.base}/c/x"),
+    ]
+
+
+@pytest.mark.parametrize("paced", [False, True])
+async def test_url_that_is_changed_before_it_is_judged_is_not_told(
+    site: Site, gate: Gatekeeper, told: list[MiddlewareBypassed], *, paced: bool
+) -> None:
+    robots = RobotsMiddleware(gate, pace=paced)
+    async with aiohttp.ClientSession(trace_configs=[robots.trace_config()]) as session:
+        await session.get(f"{site.base}/a", middlewares=(sends(path="/b"), robots))
+        with pytest.raises(ClientDisallowed):
+            await session.get(f"{site.base}/a", middlewares=(sends(path="/private"), robots))
+    assert told == []
+    assert site.pages == ["/b"]
+
+
+async def test_url_that_is_judged_again_after_it_was_changed_is_not_told(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    await session.get(f"{site.base}/a", middlewares=(robots, sends(path="/c"), robots))
+    assert told == []
+    assert site.pages == ["/c"]
+
+
+@pytest.mark.parametrize("paced", [False, True])
+async def test_repetition_behind_the_middleware_is_told_where_it_needs_a_turn(
+    site: Site, gate: Gatekeeper, told: list[MiddlewareBypassed], *, paced: bool
+) -> None:
+    async def twice(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        (await handler(request)).release()
+        return await handler(request)
+
+    robots, url = RobotsMiddleware(gate, pace=paced), f"{site.base}/a"
+    async with aiohttp.ClientSession(trace_configs=[robots.trace_config()]) as session:
+        await session.get(url, middlewares=(twice, robots))
+        assert told == []
+        await session.get(url, middlewares=(robots, twice))
+    assert told == ([MiddlewareBypassed("GET", url, url)] if paced else [])
+    assert site.pages == ["/a"] * 4
+
+
+async def test_attempts_at_once_are_each_compared_with_what_was_judged_for_them(
+    site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    async def hedge(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        async def attempt(path: str) -> ClientResponse:
+            mine = copy.copy(request)
+            mine.url = request.url.with_path(path)
+            return await handler(mine)
+
+        responses = await asyncio.gather(attempt("/a"), attempt("/b"), attempt("/a"))
+        for response in responses[1:]:
+            response.release()
+        return responses[0]
+
+    await session.get(f"{site.base}/page", middlewares=(hedge, robots))
+    assert sorted(site.pages) == ["/a", "/a", "/b"]
+    assert told == []
+
+
+async def test_polite_session_judges_what_is_sent_so_nothing_of_it_is_told(
+    site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+) -> None:
+    site.redirects["/a"] = (302, "/b")
+    async with PoliteSession(gate, trace_configs=[robots.trace_config()]) as polite:
+        await polite.get(f"{site.base}/a")
+        await polite.get(f"{site.base}/a", middlewares=(robots, sends(path="/c")))
+        with pytest.raises(ClientDisallowed):
+            await polite.get(f"{site.base}/a", middlewares=(robots, sends(path="/private")))
+        with pytest.raises(ClientInvalidURL, match="Host"):
+            await polite.get(f"{site.base}/a", middlewares=(robots, sends(host="other.example")))
+    assert site.pages == ["/a", "/b", "/c"]
+    assert told == []
 
 
 async def test_bypass_that_nobody_listens_to_harms_nobody(site: Site, session: aiohttp.ClientSession) -> None:

@@ -10,11 +10,11 @@ import pytest
 from aiohttp import web
 
 from politesse import Bound, Disallowed, Gatekeeper, PacingOptions
-from politesse.integrations.httpx import PoliteTransport, RequestTooFar
+from politesse.integrations.httpx import PoliteTransport, RequestInvalidURL, RequestTooFar
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Generator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
@@ -228,6 +228,54 @@ async def test_challenge_and_its_answer_have_a_turn_each(
 ) -> None:
     response = await client.get(f"{site.base}/digest", auth=httpx.DigestAuth("user", "word"))
     assert (response.status_code, site.pages, turns(gate)) == (200, ["/digest", "/digest"], 0)
+
+
+@pytest.mark.parametrize("path", ["/private", "/%70rivate"])
+async def test_url_that_a_hook_has_changed_is_judged_as_it_is_sent(site: Site, gate: Gatekeeper, path: str) -> None:
+    async def rewrite(request: httpx.Request) -> None:
+        request.url = request.url.copy_with(raw_path=path.encode())
+
+    hooks = {"request": [rewrite]}
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), event_hooks=hooks) as client:
+        with pytest.raises(Disallowed):
+            await client.get(f"{site.base}/page")
+    assert site.pages == []
+
+
+async def test_site_that_a_hook_has_changed_is_judged_and_no_other_is_named(
+    site: Site, other: Site, gate: Gatekeeper
+) -> None:
+    async def elsewhere(request: httpx.Request) -> None:
+        request.url = httpx.URL(other.base).join(request.url.raw_path.decode())
+        if request.url.path == "/named":
+            request.headers["Host"] = request.url.netloc.decode()
+
+    hooks = {"request": [elsewhere]}
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), event_hooks=hooks) as client:
+        with pytest.raises(RequestInvalidURL, match="Host"):
+            await client.get(f"{site.base}/page")
+        await client.get(f"{site.base}/named")
+    assert site.seen == []
+    assert [seen.path for seen in other.seen] == ["/robots.txt", "/named"]
+
+
+async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(site: Site, client: httpx.AsyncClient) -> None:
+    class ByToken(httpx.Auth):
+        def __init__(self, *paths: str) -> None:
+            self.paths = paths
+
+        def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+            yield httpx.Request("POST", f"{site.base}{self.paths[0]}")
+            request.url = request.url.copy_with(path=self.paths[1])
+            yield request
+
+    await client.get(f"{site.base}/page", auth=ByToken("/token", "/other"))
+    assert site.pages == ["/token", "/other"]
+    for paths in (("/private/token", "/page"), ("/token", "/private")):
+        site.seen.clear()
+        with pytest.raises(Disallowed):
+            await client.get(f"{site.base}/page", auth=ByToken(*paths))
+        assert [path for path in site.pages if "private" in path] == []
 
 
 # When a turn ends

@@ -299,6 +299,7 @@ def test_no_permit_is_early_and_none_is_lost() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(14_400)
 def test_no_permit_is_early_and_none_is_lost_in_ten_thousand_runs() -> None:
     run_state_machine_as_test(
         PacerMachine, settings=settings(max_examples=10_000, stateful_step_count=50, deadline=None)

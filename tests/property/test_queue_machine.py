@@ -412,6 +412,7 @@ def test_no_url_is_lost_and_no_turn_is_early() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(14_400)
 def test_no_url_is_lost_and_no_turn_is_early_in_ten_thousand_runs() -> None:
     run_state_machine_as_test(
         QueueMachine, settings=settings(max_examples=10_000, stateful_step_count=50, deadline=None)

@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse.integrations._request import same_site
 from politesse.integrations.pages import content_codings, headers_alone, may_have_page
-from politesse.origin import Origin
 from politesse.page import PageDirectives
 from politesse.robots.pattern import has_dot_segments
 from politesse.view import AgentView
@@ -105,9 +105,10 @@ class PoliteTransport(httpx.AsyncBaseTransport):
     ``client.stream`` waits for himself: leave the first one before, or give ``max_wait_s``. A streamed response that is
     dropped unclosed is closed by the collector, with a ResourceWarning.
 
-    It stands directly around the transport that sends. One that repeats requests or keeps answers belongs outside, so
-    that each repetition has a turn and a kept answer needs none; ``AsyncHTTPTransport(retries=...)`` repeats only
-    attempts to connect, and may stand within.
+    It stands directly around the transport that sends. Event hooks and auth flows come before it, so it judges what
+    they have made of a request. A transport that changes requests, repeats them or keeps answers belongs outside, so
+    that what is sent is judged, each repetition has a turn and a kept answer needs none;
+    ``AsyncHTTPTransport(retries=...)`` repeats only attempts to connect, and may stand within.
 
     What AsyncClient says of connections is said to the wrapped transport instead, because httpx heeds ``verify``,
     ``cert``, ``http1``, ``http2``, ``limits`` and the proxies of the environment only where it makes the transport
@@ -329,7 +330,7 @@ def _sent(request: httpx.Request) -> str:
     if has_dot_segments(path_and_query.partition("?")[0]):  # escaped: httpx resolves all others
         raise InvalidURL(url, "would be sent with dot segments; resolve them first")
     host = request.headers.get("Host", netloc)
-    if host != netloc and Origin.of(f"{scheme}://{host}") != Origin.of(url):
+    if host != netloc and not same_site(host, url):
         raise InvalidURL(url, f"would be sent with the Host header {host!r:.100}: another site, whose rules count")
     return url
 

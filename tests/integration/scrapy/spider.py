@@ -41,7 +41,9 @@ class TaskSpider(Spider):
             meta["dont_obey_robotstxt"] = True
         if url.endswith("#slot"):
             meta["download_slot"] = f"mine {number}"
-        headers = {"User-Agent": "OtherBot/2.0"} if url.endswith("#other") else None
+        headers = {"User-Agent": "OtherBot/2.0"} if url.endswith("#other") else {}
+        if "host" in TASK:
+            headers["Host"] = TASK["host"]
         return Request(
             url, meta=meta, headers=headers, errback=self.ignored, dont_filter=TASK.get("dont_filter", False)
         )

@@ -18,10 +18,12 @@ out of a response (its end, ``release``, ``close``, an error, the collector), as
 WebSocket ends with its handshake: nothing is requested on it after that.
 """
 
-from politesse.integrations.aiohttp.middleware import MiddlewareBypassed, RobotsMiddleware
+from politesse.integrations.aiohttp.middleware import RobotsMiddleware
 from politesse.integrations.aiohttp.page import page_directives
-from politesse.integrations.aiohttp.sending import ClientDisallowed, ClientInvalidURL
+from politesse.integrations.aiohttp.passage import MiddlewareBypassed
+from politesse.integrations.aiohttp.sending import ClientDisallowed
 from politesse.integrations.aiohttp.session import PendingResponse, PendingWebSocket, PoliteSession
+from politesse.integrations.aiohttp.urls import ClientInvalidURL
 
 __all__ = [
     "ClientDisallowed",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse.integrations.aiohttp.sending import introduce, send, sent_url, take_turn
+from politesse.integrations.aiohttp.sending import introduce, send, take_turn
+from politesse.integrations.aiohttp.urls import sent_url
 from politesse.origin import Origin
 
 if TYPE_CHECKING:

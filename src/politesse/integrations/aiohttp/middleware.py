@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.events import Event
-from politesse.integrations.aiohttp.sending import (
-    ClientDisallowed,
-    ClientInvalidURL,
-    introduce,
-    send,
-    sent_url,
-    take_turn,
-)
+from politesse.integrations.aiohttp.passage import hand_on, tracing
+from politesse.integrations.aiohttp.sending import ClientDisallowed, introduce, send, take_turn
+from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url
 from politesse.view import AgentView
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
+    import aiohttp
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse.turns import Turn
-
-
-@dataclass(frozen=True, slots=True)
-class MiddlewareBypassed(Event):
-    """A request went out that no RobotsMiddleware has seen: its ``middlewares=`` replaced those of the session.
-
-    Attributes:
-        method: of the request.
-        url: of its first hop, as it was sent.
-    """
-
-    method: str
-    url: str
-
-
-class _Passage:
-    """A request that is traced, and whether a RobotsMiddleware has seen it, or it was told that none has."""
-
-    __slots__ = ("seen", "session")
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self.session = session
-        self.seen = False
-
-
-# aiohttp traces a request in the task that makes it, and calls its middlewares there.
-_PASSAGE: Final[ContextVar[_Passage | None]] = ContextVar("_PASSAGE", default=None)
 
 
 class RobotsMiddleware:
@@ -68,8 +30,12 @@ class RobotsMiddleware:
     first turn costs nothing of it. A response that is dropped unread holds its host until the total timeout of the
     session is over.
 
-    ``middlewares=`` of a request replaces those of the session, and so this one: list it there too. Where that was
-    forgotten, ``trace_config`` tells.
+    List it last. aiohttp calls middlewares in their order, so this one judges what those before it have made of a
+    request, each of their repetitions, and each redirect. A middleware behind it can change the URL or the Host header
+    of what was judged, or repeat it without a turn. PoliteSession always comes last.
+
+    ``middlewares=`` of a request replaces those of the session, and so this one: list it there too. ``trace_config``
+    reports the requests where either was forgotten.
 
     A request that would go out under aiohttp's own User-Agent gets the gate's: the name that the rules were chosen by
     is the name that the server has to see (RFC 9309 2.2.1). One that the session or the caller set is left alone.
@@ -82,7 +48,7 @@ class RobotsMiddleware:
     Raises:
         ClientDisallowed: where the verdict is not allowed; it carries the verdict.
         ClientInvalidURL: for an URL that no robots.txt speaks for, and for one that would be sent with dot segments:
-            what they are resolved to is what would be judged.
+            what they are resolved to is what would be judged; and for a Host header that names another site.
         TooFar: where no turn comes within ``max_wait_s``.
         ClosedError: after the gate was closed; with ``pace``, after the session was while a turn was waited for.
     """
@@ -99,9 +65,6 @@ class RobotsMiddleware:
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Ask, or take a turn, then hand on."""
-        passage = _PASSAGE.get()
-        if passage is not None and passage.session is request.session:  # else a middleware asks through another
-            passage.seen = True
         introduce(request, self._gate.identity)
         if self._pace:
             return await self._in_turn(request, handler)
@@ -114,20 +77,20 @@ class RobotsMiddleware:
             raise ClientInvalidURL(error.url, error.problem) from None
         if not verdict:
             raise ClientDisallowed(verdict)
-        return await handler(request)
+        return await hand_on(request, handler, url, turn=False)
 
     def trace_config(self) -> aiohttp.TraceConfig:
-        """Return what, given to a ClientSession as ``trace_configs=[...]``, finds the requests that bypass this.
+        """Return what, given to a ClientSession as ``trace_configs=[...]``, finds the requests that were not judged.
 
-        Each is told once as the event MiddlewareBypassed to the subscribers of the gate, when it is sent. What a
-        middleware answers without asking the server, and what fails before, is not told.
+        It compares the URL and the Host header of each hop that is sent with what was judged, and publishes a
+        difference as the event MiddlewareBypassed to the subscribers of the gate. The request is sent all the same. A
+        request of which no hop was judged is reported once. What a middleware answers without asking the server, and
+        what fails before it is sent, is not reported.
+
+        List it last as well: another trace can change headers while they are sent. A request that a middleware makes by
+        ``ClientRequest(...)`` is traced only if it is given the traces of the one that it replaces.
         """
-        config = aiohttp.TraceConfig()
-        config.on_request_start.append(self._on_start)
-        config.on_request_headers_sent.append(self._on_sent)
-        config.on_request_end.append(self._on_end)
-        config.on_request_exception.append(self._on_end)
-        return config
+        return tracing(self._gate.publish)
 
     def __repr__(self) -> str:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
@@ -139,16 +102,3 @@ class RobotsMiddleware:
         turn = await take_turn(self._gate, sent_url(request), self._max_wait_s)
         total_s = request.session.timeout.total
         return await send(request, handler, turn, self._turns, total_s=total_s, closes=False)
-
-    async def _on_start(self, session: aiohttp.ClientSession, trace: SimpleNamespace, _: object) -> None:
-        trace.around = _PASSAGE.get()
-        trace.passage = _Passage(session)
-        _PASSAGE.set(trace.passage)
-
-    async def _on_sent(self, _: object, trace: SimpleNamespace, params: aiohttp.TraceRequestHeadersSentParams) -> None:
-        if not trace.passage.seen:
-            trace.passage.seen = True
-            self._gate.publish(MiddlewareBypassed(params.method, str(params.url)))
-
-    async def _on_end(self, _: object, trace: SimpleNamespace, _params: object) -> None:
-        _PASSAGE.set(trace.around)

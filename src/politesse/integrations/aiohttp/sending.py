@@ -11,12 +11,11 @@ from aiohttp import hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import ClosedError, Disallowed, InvalidURL
-from politesse.origin import Origin
-from politesse.robots.pattern import has_dot_segments
+from politesse.integrations.aiohttp.passage import hand_on
+from politesse.integrations.aiohttp.urls import ClientInvalidURL
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
-    from yarl import URL
 
     from politesse.identity import Identity
     from politesse.turns import Turn
@@ -28,45 +27,6 @@ _ABANDONED_S: Final = 1.0  # behind the total timeout, which aiohttp rounds up t
 
 class ClientDisallowed(Disallowed, aiohttp.ClientError):
     """The request was not made; caught by those who catch what aiohttp raises, too."""
-
-
-class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
-    """A hop leads where no robots.txt speaks; caught by those who catch what aiohttp raises, too."""
-
-
-def judged_url(url: URL) -> str:
-    """Return what is judged of a URL that is to be sent: a WebSocket is opened by a request of HTTP."""
-    scheme = url.scheme
-    if scheme.startswith("ws"):
-        scheme = f"http{scheme[2:]}"
-    # yarl keeps path and query as a text once they were asked for, and aiohttp is going to: less than str(url) costs.
-    return f"{scheme}://{url.raw_authority}{url.raw_path_qs}"
-
-
-def sent_url(request: ClientRequest) -> str:
-    """Return the URL that is sent; raises ClientInvalidURL where what is judged would be another."""
-    url = judged_url(request.url)
-    # Such a path comes from URL(..., encoded=True): others are resolved. Looked for closely where there can be one.
-    if ("/." in url or "/%2" in url) and has_dot_segments(request.url.raw_path):
-        raise ClientInvalidURL(url, "would be sent with dot segments; resolve them first")
-    host = request.headers.get(hdrs.HOST)
-    if host is not None and host != request.url.raw_authority:
-        _check_host(host, url)
-    return url
-
-
-def _check_host(host: str, url: str) -> None:
-    """Raise ClientInvalidURL where the Host header, which the caller has set, names a site whose rules do not count."""
-    scheme, _, _ = url.partition(":")
-    try:
-        same = Origin.of(f"{scheme}://{host}") == Origin.of(url)
-    except InvalidURL as error:
-        if error.url == url:
-            return  # the URL is refused for what is wrong with it
-        same = False
-    if not same:
-        problem = f"would be sent with the Host header {host!r:.100}: another site, whose rules count"
-        raise ClientInvalidURL(url, problem)
 
 
 def introduce(request: ClientRequest, identity: Identity) -> None:
@@ -113,7 +73,7 @@ async def send(
     turns.add(turn.__enter__())
     end = partial(_end, turn, turns)
     try:
-        response = await handler(request)
+        response = await hand_on(request, handler, turn.url, turn=True)
         turn.observe(response.status, response.headers)
         connection = response.connection
         if connection is None or response.status == _SWITCHING_PROTOCOLS:

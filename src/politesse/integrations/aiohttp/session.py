@@ -15,7 +15,7 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.gatekeeper import Gatekeeper
 from politesse.integrations.aiohttp.hops import Hops
 from politesse.integrations.aiohttp.page import page_directives
-from politesse.integrations.aiohttp.sending import judged_url
+from politesse.integrations.aiohttp.urls import judged_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence

@@ -129,6 +129,8 @@ class PoliteDownloader(Downloader):
 
     async def _turn(self, request: Request, origin: Origin) -> Turn:
         view = self._view(request)
+        if self._robots is not None and view is not None:
+            self._robots.check_sent(request)  # again: a middleware behind it may have changed the request
         # Of what was not asked about, only the pace is: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
         view = view or self._gate

@@ -11,6 +11,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse.errors import ClosedError, InvalidURL
+from politesse.integrations._request import same_site
 from politesse.integrations.scrapy.engine import patiently
 from politesse.integrations.scrapy.fetch import ASKED_FOR, ROBOTS_TXT
 from politesse.integrations.scrapy.gate import Agents, make_gate
@@ -48,6 +49,10 @@ class RobotsTxtMiddleware:
     and where it cannot be got, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
 
     It asks for permission only. The pace is kept by PoliteDownloader; PolitesseAddon sets up both.
+
+    A request that a downloader middleware behind this one returns passes this one as well. A middleware that changes
+    the URL or the Host header of the request itself belongs before it: behind it only PoliteDownloader sees the change,
+    and judges it again.
 
     Every response that comes by has its PageDirectives as ``response.meta["politesse_page"]``, read for the agent that
     was asked about; not robots.txt itself, and where ``POLITESSE_PAGE_DIRECTIVES`` is false none. A request that was
@@ -108,10 +113,18 @@ class RobotsTxtMiddleware:
         why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
         return self._refuse(request, why)
 
-    async def _verdict(self, view: AgentView, request: Request) -> Verdict:
+    def check_sent(self, request: Request) -> None:
+        """Raise IgnoreRequest where what would be judged is not what is sent."""
         if has_dot_segments(urlsplit(request.url).path):
             # They are sent as they are, and judged as what they lead to.
             raise self._refuse(request, " (it has dot segments; resolve them first)")
+        for value in request.headers.getlist(b"Host"):
+            host = value.decode("latin-1")
+            if not same_site(host, request.url):
+                raise self._refuse(request, f" (it has the Host header {host!r:.100}: another site, whose rules count)")
+
+    async def _verdict(self, view: AgentView, request: Request) -> Verdict:
+        self.check_sent(request)
         asked_for = ASKED_FOR.set(request)
         try:
             verdict = view.peek(request.url)
