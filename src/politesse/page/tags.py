@@ -36,7 +36,8 @@ _TEXT_END: Final = {
     name: re.compile(rf"</{name}[\t\n\f\r />]", re.IGNORECASE)
     for name in ("iframe", "noembed", "noframes", "style", "textarea", "title", "xmp")
 }
-_SCRIPT_TOKEN = re.compile(r"<!--|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
+# 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
+_SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
 
 # What may stand in HEAD, or before it (13.2.6.4.4, and 13.2.6.4.6 for what comes after its end tag).
 _HEAD: Final = frozenset(
@@ -172,17 +173,28 @@ def _after_text(text: str, at: int, name: str) -> int:
 
 
 def _after_script(text: str, at: int) -> int:
-    """Return where a script ends. 13.2.5.17 to 13.2.5.31: one that is written in a comment of it ends none."""
-    hidden = nested = False
+    """Return where the end tag of a script starts; -1 for none.
+
+    =====================  ===================  =======================  =======================  ==============
+    state (13.2.5)         ``<!--``             ``-->``                  ``<script``              ``</script``
+    =====================  ===================  =======================  =======================  ==============
+    script data            escaped              script data              script data              the end
+    escaped                escaped              script data              double escaped           the end
+    double escaped         double escaped       script data              double escaped           escaped
+    =====================  ===================  =======================  =======================  ==============
+
+    The dashes of ``<!--`` may be those of ``-->``: ``<!-->`` and ``<!--->`` leave the state as script data.
+    """
+    escaped = double_escaped = False
     for token in _SCRIPT_TOKEN.finditer(text, at):
-        if token[0] == "<!--":
-            hidden = True
+        if token[0] == "<!":
+            escaped = True
         elif token[0] == "-->":
-            hidden = nested = False
+            escaped = double_escaped = False
         elif not token[1]:
-            nested = hidden
-        elif not nested:
+            double_escaped = escaped
+        elif not double_escaped:
             return token.start()
         else:
-            nested = False
+            double_escaped = False
     return -1
