@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.page.encoding import decoded
-from politesse.page.tags import BLANKS, Place, start_tags
+from politesse.page.tags import BLANKS, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,7 @@ _MARKUP = re.compile(
 )
 _MAX_SNIFFED: Final = 4_096
 
-_HEAD_NAMES: Final = frozenset({"meta", "base", "body"})
+_HEAD_NAMES: Final = frozenset({"meta", "base"})
 _LINK_NAMES: Final = frozenset({"a", "area", "div", "section", "span"})
 _NOSNIPPET: Final = frozenset({"div", "section", "span"})
 _NUMBER: Final = "politesse-number"  # an attribute that stands first; of two with one name the first counts
@@ -126,11 +126,11 @@ def read_html(
     if not is_html(body, content_type):
         return None
     text, encoding = decoded(body[:max_bytes], content_type)
-    place = Place()
-    kept, full = _wanted(text, place, in_body=in_body, links=links)
-    truncated = full or any(tag.cut for tag in kept)
+    scan = Scan(text, _HEAD_NAMES | _LINK_NAMES if links else _HEAD_NAMES, head_only=not (in_body or links))
+    kept, full = _wanted(scan, in_body=in_body)
+    truncated = full or scan.partial or any(tag.cut for tag in kept)
     if len(body) > max_bytes:
-        truncated = truncated or in_body or links or place.in_head
+        truncated = truncated or in_body or links or scan.in_head
     return _collected(_read(kept), encoding, truncated=truncated)
 
 
@@ -138,20 +138,16 @@ def _media_types(content_type: str) -> set[str]:
     return {one.partition(";")[0].strip().lower() for one in content_type.split(",")}
 
 
-def _wanted(text: str, place: Place, *, in_body: bool, links: bool) -> tuple[list[Tag], bool]:
+def _wanted(tags: Iterable[Tag], *, in_body: bool) -> tuple[list[Tag], bool]:
     """Return the tags that are worth a parser's time, and whether there were more than are kept."""
     rooms = dict.fromkeys(_LINK_NAMES, MAX_LINKS) | {"meta": MAX_METAS, "base": MAX_BASES}
     kept: list[Tag] = []
     full = False
-    for tag in start_tags(text, _HEAD_NAMES | _LINK_NAMES if links else _HEAD_NAMES, place):
-        name = tag.name
-        if name == "body":
-            if not (in_body or links):
-                break
-        elif _is_of_use(tag, in_body=in_body):
-            full = full or not rooms[name]
-            if rooms[name]:
-                rooms[name] -= 1
+    for tag in tags:
+        if _is_of_use(tag, in_body=in_body):
+            full = full or not rooms[tag.name]
+            if rooms[tag.name]:
+                rooms[tag.name] -= 1
                 kept.append(tag)
     return kept, full
 

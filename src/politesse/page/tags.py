@@ -8,11 +8,16 @@ and leaves it to a parser to read their attributes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from html import unescape
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from politesse.page.reading import TEXT_ELEMENTS, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+_Way = TypeVar("_Way")
 
 BLANKS: Final = "\t\n\f\r "
 """ASCII whitespace, as HTML has it."""
@@ -26,6 +31,7 @@ _ATTRIBUTE: Final = r"""
           (?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\t\n\f\r >"'][^\t\n\f\r >]*+)?+
        )?+
     )"""
+_ONE_ATTRIBUTE = re.compile(_ATTRIBUTE, re.VERBOSE)
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])")  # 13.2.5.6: any other "<" is text
 _TAG_OPEN = re.compile(r"</?[A-Za-z]")
 _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBOSE)
@@ -34,16 +40,13 @@ _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
 _COMMENT_END = re.compile(r"--!?>")
 _TEXT_END: Final = {
     name: re.compile(rf"</{name}[\t\n\f\r />]", re.IGNORECASE)
-    for name in ("iframe", "noembed", "noframes", "style", "textarea", "title", "xmp")
+    for name in TEXT_ELEMENTS - {"plaintext", "script"}
 }
-_SCRIPT_TOKEN = re.compile(r"<!--|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
+# 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
+_SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
 
-# What may stand in HEAD, or before it (13.2.6.4.4, and 13.2.6.4.6 for what comes after its end tag).
-_HEAD: Final = frozenset(
-    {"base", "basefont", "bgsound", "head", "html", "link", "meta", "noframes", "noscript", "script", "style"}
-    | {"template", "title"}
-)
-_BODY_END: Final = frozenset({"body", "br", "html"})  # end tags that HEAD does not survive
+_MAX_READINGS: Final = 16  # at one place, and at so many places at once
+_MAX_WORK: Final = 5  # how many times a page is read at most, all readings together
 _FAULTS: Final = BLANKS + "\0\ufeff"  # a byte order mark too many, or a NUL, is no text of an author's
 
 
@@ -63,87 +66,141 @@ class Tag(NamedTuple):
     cut: bool
 
 
-@dataclass(slots=True)
-class Place:
-    """Where in a page the reading is.
-
-    Attributes:
-        in_head: whether before the first thing that belongs to BODY.
-        at_body: whether the tag ``<body>`` was met.
-        noscript: whether within a ``<noscript>`` of HEAD.
-        templates: how many ``<template>`` are open.
-    """
-
-    in_head: bool = True
-    at_body: bool = False
-    noscript: bool = False
-    templates: int = 0
-
-    def start(self, name: str) -> None:
-        """Move on over a start tag."""
-        if name == "template":
-            self.templates += 1
-        elif self.templates:
-            return
-        elif name == "body":
-            self.at_body, self.in_head, self.noscript = True, False, False
-        elif name == "head" and not self.at_body:
-            self.in_head = True
-        elif name == "noscript":
-            self.noscript = self.in_head
-        elif name not in _HEAD and not self.noscript:
-            self.in_head = False
-
-    def end(self, name: str) -> None:
-        """Move on over an end tag."""
-        if name == "template":
-            self.templates = max(0, self.templates - 1)
-        elif self.templates:
-            return
-        elif name == "noscript":
-            self.noscript = False
-        elif name in _BODY_END and not self.noscript:
-            self.in_head = False
-
-    def text(self) -> None:
-        """Move on over text that is more than blanks."""
-        if not self.templates and not self.noscript:
-            self.in_head = False
-
-
-def start_tags(text: str, names: frozenset[str], place: Place) -> Iterator[Tag]:
-    """Yield those start tags of a page whose name is among ``names``, in their order; keep ``place`` up to date.
+class Scan:
+    """The start tags of a page whose name is among ``names``, in their order, each once; to be iterated over once.
 
     What HEAD is follows WHATWG HTML 13.2.6.4, with two leniencies, both for pages that are a little broken and both
     towards more being HEAD: HEAD begins anew at a ``<head>`` that stray text or markup stands before, though not behind
-    a ``<body>``; and whatever a ``<noscript>`` of HEAD holds does not end HEAD, as in a browser that runs scripts. What
-    lies in a ``<template>`` is no part of the page. A tag that the end of the page cuts off is none.
+    a ``<body>``; and whatever a ``<noscript>`` of HEAD holds does not end HEAD. What lies in a ``<template>`` is no part
+    of the page. A tag that the end of the page cuts off is none.
+
+    Where a page can be read in several ways, all are followed side by side: at most 16, with five times the work of one.
+
+    Args:
+        text: the page.
+        names: in lower case.
+        head_only: whether to end at ``<body>``.
+
+    Attributes:
+        in_head: whether the text ended within HEAD; to be read afterwards, as is the other.
+        partial: whether there were more ways to read the page than were followed.
     """
-    at = 0
-    while (markup := _MARKUP.search(text, at)) is not None:
-        opening = markup.start()
-        if place.in_head and text[at:opening].strip(_FAULTS):
-            place.text()
-        tag = _TAG.match(text, opening)
-        if tag is None:
-            at = _after_markup(text, opening)
-            if at < 0:
-                return
-            continue
-        at = tag.end()
-        name = tag[2].lower()
-        if tag[1]:
-            place.end(name)
-            continue
-        place.start(name)
-        if name in names and not place.templates:
-            first = _FIRST_ATTRIBUTES.match(tag[3]).end()  # type: ignore[union-attr] # it matches the empty text, too
-            yield Tag(name, tag[3][:first], place.in_head, first < len(tag[3]))
-        at = _after_text(text, at, name)
-        if at < 0:
+
+    def __init__(self, text: str, names: frozenset[str], *, head_only: bool = False) -> None:
+        self.in_head = False
+        self.partial = False
+        self._text = text
+        self._names = names
+        self._head_only = head_only
+        self._room = _MAX_WORK * len(text)
+        self._ahead: dict[int, list[Reading]] = {}  # by the place of the next markup
+
+    def __iter__(self) -> Iterator[Tag]:
+        text, ahead = self._text, self._ahead
+        self._go_on(Reading(), 0)
+        while ahead:
+            at = min(ahead)
+            here = ahead.pop(at)
+            if self._room < 0 and (ahead or here[1:]):
+                self.partial = True
+                ahead.clear()
+                del here[1:]
+            tag = _TAG.match(text, at)
+            if tag is None:
+                self._over_markup(here, at)
+                continue
+            self._room -= tag.end() - at
+            name, attributes = tag[2].lower(), tag[3]
+            if tag[1]:
+                for reading in here:
+                    for after in self._followed(reading.end(name)):
+                        self._go_on(after, tag.end())
+                continue
+            places = self._over_start_tag(here, tag, name)
+            if name in self._names and places:
+                first = _FIRST_ATTRIBUTES.match(attributes).end()  # type: ignore[union-attr] # it matches the empty text, too
+                yield Tag(name, attributes[:first], any(places), first < len(attributes))
+
+    def _over_start_tag(self, here: list[Reading], tag: re.Match[str], name: str) -> list[bool]:
+        """Move on over a start tag; return for each reading that it is part of the page in whether it lies in HEAD."""
+        attributes = tag[3]
+        closed = attributes.endswith("/") and (name in {"math", "svg"} or any(one.open for one in here)) and _is_closed(attributes)
+        places: list[bool] = []
+        behind = -2
+        for reading in here:
+            for after, is_text in self._followed(reading.start(name, attributes, closed=closed)):
+                if not after.templates:
+                    places.append(after.in_head)
+                if not is_text:
+                    self._go_on(after, tag.end())
+                    continue
+                if behind == -2:
+                    behind = _after_text(self._text, tag.end(), name)
+                    self._room -= (len(self._text) if behind < 0 else behind) - tag.end()
+                self._go_on(after, behind)
+        return places
+
+    def _over_markup(self, here: list[Reading], at: int) -> None:
+        """Move on over markup that is no whole tag."""
+        if not self._text.startswith("<![CDATA[", at):
+            behind = _after_markup(self._text, at)
+            self._room -= (len(self._text) if behind < 0 else behind) - at
+            for reading in here:
+                self._go_on(reading, behind)
             return
-    if place.in_head and text[at:].strip(_FAULTS):
-        place.text()
+        for reading in here:
+            for is_section in self._followed(reading.cdata()):
+                end = "]]>" if is_section else ">"
+                behind = self._text.find(end, at)
+                self._room -= (len(self._text) if behind < 0 else behind) - at
+                self._go_on(replace(reading), -1 if behind < 0 else behind + len(end))
+
+    def _followed(self, ways: Sequence[_Way]) -> Sequence[_Way]:
+        """Return those of several ways to go on that there is room for."""
+        if self._room >= 0 or len(ways) == 1:
+            return ways
+        self.partial = True
+        return ways[:1]
+
+    def _go_on(self, reading: Reading, at: int) -> None:
+        """Have a reading go on at a place; -1 for the end of the page."""
+        if at < 0:
+            self.in_head |= reading.in_head
+            return
+        if self._head_only and reading.at_body:
+            return
+        markup = _MARKUP.search(self._text, at)
+        end = len(self._text) if markup is None else markup.start()
+        self._room -= end - at
+        if reading.in_head and _says_something(self._text[at:end]):
+            reading.text()
+        if markup is None:
+            self.in_head |= reading.in_head
+            return
+        beside = self._ahead.get(end)
+        if beside is None:
+            if len(self._ahead) >= _MAX_READINGS:
+                self.partial = True
+                return
+            self._ahead[end] = [reading]
+        elif reading not in beside:
+            if len(beside) >= _MAX_READINGS:
+                self.partial = True
+                return
+            beside.append(reading)
+
+
+def _says_something(text: str) -> bool:
+    said = text.strip(_FAULTS)
+    return bool(unescape(said).strip(_FAULTS) if "&" in said else said)
+
+
+def _is_closed(attributes: str) -> bool:
+    """Whether a tag closes itself: the slash at its end is not that of a value (13.2.5.40)."""
+    last = ""
+    for run in _ONE_ATTRIBUTE.finditer(attributes):
+        last = run[0]
+    return last.startswith(tuple(BLANKS + "/"))
 
 
 def _after_markup(text: str, at: int) -> int:
@@ -164,25 +221,33 @@ def _after_text(text: str, at: int, name: str) -> int:
         return _after_script(text, at)
     if name == "plaintext":
         return -1
-    ending = _TEXT_END.get(name)
-    if ending is None:
-        return at
-    end = ending.search(text, at)
+    end = _TEXT_END[name].search(text, at)
     return -1 if end is None else end.start()
 
 
 def _after_script(text: str, at: int) -> int:
-    """Return where a script ends. 13.2.5.17 to 13.2.5.31: one that is written in a comment of it ends none."""
-    hidden = nested = False
+    """Return where the end tag of a script starts; -1 for none.
+
+    =====================  ===================  =======================  =======================  ==============
+    state (13.2.5)         ``<!--``             ``-->``                  ``<script``              ``</script``
+    =====================  ===================  =======================  =======================  ==============
+    script data            escaped              script data              script data              the end
+    escaped                escaped              script data              double escaped           the end
+    double escaped         double escaped       script data              double escaped           escaped
+    =====================  ===================  =======================  =======================  ==============
+
+    The dashes of ``<!--`` may be those of ``-->``: ``<!-->`` and ``<!--->`` leave the state as script data.
+    """
+    escaped = double_escaped = False
     for token in _SCRIPT_TOKEN.finditer(text, at):
-        if token[0] == "<!--":
-            hidden = True
+        if token[0] == "<!":
+            escaped = True
         elif token[0] == "-->":
-            hidden = nested = False
+            escaped = double_escaped = False
         elif not token[1]:
-            nested = hidden
-        elif not nested:
+            double_escaped = escaped
+        elif not double_escaped:
             return token.start()
         else:
-            nested = False
+            double_escaped = False
     return -1

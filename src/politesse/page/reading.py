@@ -1,0 +1,274 @@
+"""Where in a page a reading of it is: in HEAD, in a template, in SVG or MathML. Pure.
+
+Whether the content of an element is text or markup is up to the tree builder (WHATWG HTML 13.2.6), not to the
+tokenizer: ``<title>`` of HTML holds text, ``<title>`` of SVG holds markup. This keeps as much of the tree as that takes:
+of SVG and MathML the open elements, of HTML hardly any. Where it does not suffice, as behind an end tag that matches no
+open element, or where browsers differ, as about ``<noscript>``, there are several ways to go on. The page is read in all
+of them, and what any finds counts: a directive too many is better than one too few.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final
+
+# What may stand in HEAD, or before it (13.2.6.4.4, and 13.2.6.4.6 for what comes after its end tag).
+_HEAD: Final = frozenset(
+    {"base", "basefont", "bgsound", "head", "html", "link", "meta", "noframes", "noscript", "script", "style"}
+    | {"template", "title"}
+)
+_BODY_END: Final = frozenset({"body", "br", "html"})  # end tags that HEAD does not survive
+
+TEXT_ELEMENTS: Final = frozenset(
+    {"iframe", "noembed", "noframes", "noscript", "plaintext", "script", "style", "textarea", "title", "xmp"}
+)
+"""Those of HTML that hold text, whatever it looks like; ``noscript`` where scripts run."""
+
+_VOID: Final = frozenset(
+    {"area", "base", "basefont", "bgsound", "br", "col", "embed", "frame", "hr", "image", "img", "input", "keygen"}
+    | {"link", "meta", "param", "source", "track", "wbr"}
+)
+# 13.2.6.5: start tags that end SVG and MathML.
+_BREAKOUT: Final = frozenset(
+    {"b", "big", "blockquote", "body", "br", "center", "code", "dd", "div", "dl", "dt", "em", "embed", "h1", "h2"}
+    | {"h3", "h4", "h5", "h6", "head", "hr", "i", "img", "li", "listing", "menu", "meta", "nobr", "ol", "p", "pre"}
+    | {"ruby", "s", "small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var"}
+)
+_FONT = re.compile("color|face|size", re.IGNORECASE)  # 13.2.6.5: with one of these attributes, <font> is among them
+_TABLE: Final = frozenset(
+    {"caption", "col", "colgroup", "table", "tbody", "td", "tfoot", "th", "thead", "tr"}
+)  # their scope reaches through SVG and MathML (13.2.4.2)
+_GLYPHS: Final = frozenset({"malignmark", "mglyph"})
+_SVG_POINTS: Final = frozenset({"desc", "foreignobject", "title"})
+_MATH_POINTS: Final = frozenset({"mi", "mn", "mo", "ms", "mtext"})
+_MAX_DEPTH: Final = 512  # as deep as browsers nest elements
+
+
+class _Kind(Enum):
+    SVG = auto()
+    MATH = auto()
+    POINT = auto()  # an element of SVG or MathML whose children are HTML: an integration point (13.2.6)
+    MATH_POINT = auto()  # the same, but for two tags
+    HTML = auto()  # an element of HTML within one of those
+    UNSURE = auto()  # within one of those, perhaps within elements of HTML
+
+
+_FOREIGN: Final = frozenset({_Kind.SVG, _Kind.MATH})  # their children are SVG and MathML
+_POINTS: Final = frozenset({_Kind.POINT, _Kind.MATH_POINT})
+_IN_HTML: Final = frozenset({_Kind.HTML, _Kind.UNSURE})
+
+
+class _Open:
+    """An open element of SVG or MathML, or of HTML within. Compared by identity.
+
+    Attributes:
+        name: in lower case.
+        kind: what it is.
+        parent: the element that it lies in; None where that is one of HTML which lies in no SVG or MathML.
+        out: the nearest ancestor whose children are HTML; None likewise.
+        base: the nearest ancestor that is of HTML itself; None likewise.
+        point: the nearest ancestor that is not of HTML.
+    """
+
+    __slots__ = ("_unsure", "base", "kind", "name", "out", "parent", "point")
+
+    def __init__(self, name: str, kind: _Kind, parent: _Open | None) -> None:
+        self.name = name
+        self.kind = kind
+        self.parent = self.out = self.base = self.point = parent
+        if parent is not None:
+            self.out = parent.out if parent.kind in _FOREIGN else parent
+            self.base = parent if parent.kind in _IN_HTML else parent.base
+            self.point = parent.point if parent.kind in _IN_HTML else parent
+        self._unsure: _Open | None = None
+
+    @property
+    def unsure(self) -> _Open:
+        """What stands for the elements of HTML in an integration point that may be open."""
+        if self._unsure is None:
+            self._unsure = _Open("", _Kind.UNSURE, self)
+        return self._unsure
+
+
+@dataclass(slots=True)
+class Reading:
+    """Where a reading is.
+
+    Attributes:
+        in_head: whether before the first thing that belongs to BODY.
+        at_body: whether the tag ``<body>`` was met.
+        noscript: whether within a ``<noscript>`` of HEAD that is read as markup.
+        templates: how many ``<template>`` of HTML are open.
+        select: whether within a ``<select>``. Until 2025 the standard ignored most tags there.
+        column: whether behind a ``<col>`` in a template, where most tags are ignored (13.2.6.4.12).
+        open: the innermost open element of SVG or MathML, or of HTML within; None where there is none.
+    """
+
+    in_head: bool = True
+    at_body: bool = False
+    noscript: bool = False
+    templates: int = 0
+    select: bool = False
+    column: bool = False
+    open: _Open | None = None
+
+    def text(self) -> None:
+        """Move on over text that is more than blanks."""
+        if not self.templates and not self.noscript:
+            self.in_head = False
+
+    def cdata(self) -> tuple[bool, ...]:
+        """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both where that is not known."""
+        if self.open is None or self.open.kind is _Kind.HTML:
+            return (False,)
+        return (True, False) if self.open.kind is _Kind.UNSURE else (True,)
+
+    def start(self, name: str, attributes: str, *, closed: bool) -> list[tuple[Reading, bool]]:
+        """Move on over a start tag: return each way to go on, and whether its content is text, whatever it looks like.
+
+        ``closed`` is whether the tag closes itself, which counts in SVG and MathML only.
+        """
+        top = self.open
+        if top is None:
+            return self._start_html(name, closed=closed)
+        ways: list[tuple[Reading, bool]] = []
+        for is_html, parent in self._rules(top, name, attributes):
+            if is_html:
+                ways += replace(self, open=parent)._start_html(name, closed=closed)
+                if name in _TABLE and parent is not None:
+                    # 13.2.6.4.9 and others: a table around the SVG goes on with it.
+                    ways += replace(self, open=None)._start_html(name, closed=closed)
+            elif closed:
+                ways.append((self, False))
+            else:
+                ways.append((replace(self, open=_child(parent, name, attributes)), False))
+                if name == "annotation-xml" and attributes:
+                    ways.append((replace(self, open=_Open(name, _Kind.POINT, parent)), False))  # by its encoding
+        return ways
+
+    def end(self, name: str) -> list[Reading]:
+        """Move on over an end tag: return each way to go on."""
+        top = self.open
+        if top is None:
+            self._end_html(name)
+            return [self]
+        if top.name == name:
+            if top.kind is _Kind.HTML:
+                self._end_html(name)
+            self.open = top.parent
+            return [self]
+        foreign = top if top.point is None or top.kind not in _IN_HTML else top.point
+        closing = _closing(foreign, name)
+        if closing is not None and foreign is top:
+            self.open = closing.parent
+            return [self]
+        if name == "template":
+            without = [self._without_template(top)]
+            return without if closing is None else [*without, replace(self, open=closing.parent)]
+        base = foreign.base
+        ways = [top] if foreign is top else [foreign.unsure, foreign]
+        ways.append(closing.parent if closing is not None else base if base is None or base.point is None else base.point.unsure)
+        if name in _TABLE:
+            ways.append(None)  # 13.2.6.4.15 and others: so do end tags
+        self._end_html(name)
+        return [replace(self, open=way) for way in dict.fromkeys(ways)]
+
+    def _rules(self, top: _Open, name: str, attributes: str) -> list[tuple[bool, _Open | None]]:
+        """Return whether a start tag follows the rules of HTML or not (13.2.6), and the element that it lies in."""
+        if top.kind is _Kind.HTML or top.kind is _Kind.POINT:
+            return [(True, top)]
+        if top.kind is _Kind.UNSURE or top.kind is _Kind.MATH_POINT:
+            if name not in _GLYPHS:
+                return [(True, top)]
+            return [(False, top)] if top.kind is _Kind.MATH_POINT else [(True, top), (False, top.parent)]
+        if name == "svg" and top.name == "annotation-xml" and top.kind is _Kind.MATH:
+            return [(True, top)]
+        if name in _BREAKOUT:
+            return [(True, top.out)]
+        if name == "font" and _FONT.search(attributes) is not None:
+            return [(True, top.out), (False, top)]
+        return [(False, top)]
+
+    def _start_html(self, name: str, *, closed: bool) -> list[tuple[Reading, bool]]:
+        if name == "template":
+            self.templates += 1
+        elif not self.templates:
+            self._place(name)
+        if name == "select":
+            self.select = True
+        elif name == "col" and self.templates:
+            self.column = True
+        before = self.open
+        foreign = name in {"svg", "math"}
+        if foreign and closed:
+            return [(self, False)]
+        if foreign:
+            self.open = _Open(name, _Kind.SVG if name == "svg" else _Kind.MATH, before)
+        elif before is not None and name not in _VOID and (before.kind is not _Kind.UNSURE or name == "template"):
+            self.open = _Open(name, _Kind.HTML, before)
+        if name == "noscript":  # 13.2.6.4.4, 13.2.6.4.7: text where scripts run
+            return [(self, False), (replace(self, noscript=False), True)]
+        is_text = name in TEXT_ELEMENTS
+        ways = [(self, is_text)]
+        if (is_text or foreign) and (self.column or (self.select and name not in {"script", "textarea"})):
+            ways.append((replace(self, open=before), False))  # the tag may be ignored
+        return ways
+
+    def _place(self, name: str) -> None:
+        if name == "body":
+            self.at_body, self.in_head, self.noscript = True, False, False
+        elif name == "head" and not self.at_body:
+            self.in_head = True
+        elif name == "noscript":
+            self.noscript = self.in_head
+        elif name not in _HEAD and not self.noscript:
+            self.in_head = False
+
+    def _end_html(self, name: str) -> None:
+        if name == "template":
+            self.templates = max(0, self.templates - 1)
+            self.column = self.column and self.templates > 0
+        elif self.templates:
+            return
+        elif name == "noscript":
+            self.noscript = False
+        elif name == "select":
+            self.select = False
+        elif name in _BODY_END and not self.noscript:
+            self.in_head = False
+
+    def _without_template(self, top: _Open) -> Reading:
+        """Return the way to go on where ``</template>`` ends one of HTML, and all that is open in it."""
+        after = replace(self)
+        after._end_html("template")
+        cell: _Open | None = top
+        for _ in range(_MAX_DEPTH):
+            if cell is None or (cell.kind is _Kind.HTML and cell.name == "template"):
+                break
+            cell = cell.parent
+        after.open = None if cell is None else cell.parent
+        return after if self.templates else replace(self)
+
+
+def _child(parent: _Open | None, name: str, attributes: str) -> _Open:
+    """Return the element of SVG or MathML that a start tag makes in another."""
+    kind = _Kind.SVG if parent is not None and parent.kind is _Kind.SVG else _Kind.MATH
+    if kind is _Kind.SVG and name in _SVG_POINTS:
+        kind = _Kind.POINT
+    elif kind is _Kind.MATH and name in _MATH_POINTS:
+        kind = _Kind.MATH_POINT
+    return _Open(name, kind, parent)
+
+
+def _closing(top: _Open, name: str) -> _Open | None:
+    """Return the element of SVG or MathML that an end tag closes (13.2.6.5); None where that is up to HTML below."""
+    cell: _Open | None = top
+    for _ in range(_MAX_DEPTH):
+        if cell is None or cell.kind in _IN_HTML:
+            break
+        if cell.name == name:
+            return cell
+        cell = cell.parent
+    return None
