@@ -10,8 +10,8 @@ from politesse.dates import http_date
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# RFC 9111 5.2: a token, and for some a value, quoted or not. The values of other directives are matched to be passed over.
-# Constant, linear: 64 KiB, as much as headers may take, are read in about 5 ms at the most.
+# RFC 9111 5.2: a token, and for some a value, quoted or not. The values of other directives are matched to be passed
+# over. Constant, linear: 64 KiB, as much as headers may take, are read in about 5 ms at the most.
 _VALUE: Final = r"=[ \t]*(?:\"([^\"]*)\"|([^ \t,]*))"
 _DIRECTIVE = re.compile(
     rf"(?<![A-Za-z0-9_-])(max-age|no-cache|no-store)(?![A-Za-z0-9_-])(?:[ \t]*{_VALUE})?|{_VALUE}",

@@ -30,11 +30,11 @@ That is RFC 9309, and the dialect and the options of the crawler may say otherwi
 how long a copy serves and from when on, whether there is a time at first in which nothing serves, and whether a site
 without a copy is open after it.
 
-R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. Where a host is closed nobody was
-asked: then R is when it opens, where that is known.
+R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. Where a host is closed nobody
+was asked: then R is when it opens, where that is known.
 
-A 304 that names another entity tag than the copy's confirms nothing (RFC 9111 4.3.4). Whoever asks asks once more without
-conditions (``names_another``); a 304 to that is unreachable, as any 304 to a request without conditions is.
+A 304 that names another entity tag than the copy's confirms nothing. The request is made once more without conditions
+(``names_another``); a 304 to that is unreachable, as any 304 to a request without conditions is.
 """
 
 from __future__ import annotations
@@ -185,13 +185,27 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
     meaning, fault = _meaning(result, policy)
     if meaning is None:
         validators = None if record is None else record.validators
-        if copy is not None and validators is not None and isinstance(result, FetchResponse):
+        confirms = validators is not None and not names_another(result, validators)
+        if copy is not None and confirms and isinstance(result, FetchResponse):
             return Record(_confirmed(copy, result, now_wall, policy), None)
         meaning = AccessResult.UNREACHABLE
     troubled = meaning in _TROUBLES
     if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
         return Record(copy, _trouble(meaning, fault, result, record, now_wall, policy, jitter))
     return Record(_settled(result, meaning, fault, now_wall, policy), None)
+
+
+def names_another(result: FetchResult, validators: Validators) -> bool:
+    """Whether an answer is a 304 about another file than the copy at hand, with whose validators it was asked for.
+
+    RFC 9111 4.3.4: a 304 that brings a validator updates only what has that validator. Entity tags are compared as
+    RFC 9110 8.8.3.2 does for If-None-Match, weak ones as good as strong ones: a server that compresses as it sends
+    makes one of the other.
+    """
+    if not isinstance(result, FetchResponse) or result.status != 304 or not result.conditional:  # noqa: PLR2004
+        return False
+    etag = _validator(result, "etag")
+    return etag.removeprefix("W/") != validators.etag.removeprefix("W/") if etag else False
 
 
 def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | None, str]:
@@ -340,7 +354,7 @@ def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: Acc
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(
         copy,
-        etag=_validator(response, "etag") or copy.etag,
+        etag=_validator(response, "etag") or copy.etag,  # the same one, or its weak or strong twin
         last_modified=_validator(response, "last-modified") or copy.last_modified,
         confirmed_wall=now_wall,
         lifetime_s=_lifetime_s(response, copy.result, now_wall, policy) if says_how_long else copy.lifetime_s,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse.access.options import CacheOptions
-from politesse.access.outcome import AccessPolicy, Record, Standing, advance, classify, standing
+from politesse.access.outcome import AccessPolicy, Record, Standing, advance, classify, names_another, standing
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
@@ -559,10 +559,55 @@ def test_304_with_headers_renews_the_copy_as_they_say(headers: dict[str, str], l
 
 @pytest.mark.clause("RFC 9111 4.3.4")
 def test_304_brings_new_validators_and_leaves_the_others() -> None:
-    record = _after((0, _ok(etag='"x"', last_modified="then")), (DAY, _not_modified(etag='"y"')))
-    assert record.validators == Validators(URL, '"y"', "then")
+    record = _after((0, _ok(etag='"x"', last_modified="then")), (DAY, _not_modified(etag='W/"x"')))
+    assert record.validators == Validators(URL, 'W/"x"', "then")
     record = advance(record, _not_modified(last_modified="now"), T0 + 2 * DAY, POLICY, 0.0)
-    assert record.validators == Validators(URL, '"y"', "now")
+    assert record.validators == Validators(URL, 'W/"x"', "now")
+
+
+@pytest.mark.clause("RFC 9110 8.8.3.2")
+@pytest.mark.parametrize(
+    ("kept", "named", "confirms"),
+    [
+        ('"x"', '"x"', True),
+        ('"x"', 'W/"x"', True),
+        ('W/"x"', '"x"', True),
+        ('W/"x"', 'W/"x"', True),
+        ('"x"', None, True),
+        ('"x"', "", True),
+        ('"x"', '"\xe9"', True),  # one that could not be sent back is as good as none
+        ("x", "x", True),
+        ('"x"', '"y"', False),
+        ('"x"', 'W/"y"', False),
+        ('W/"x"', '"y"', False),
+        ('W/"x"', 'W/"y"', False),
+        ('"x"', '"X"', False),
+        ('"x"', 'w/"x"', False),
+        ('"x"', "x", False),
+        (None, None, True),
+        (None, '"y"', False),
+    ],
+)
+def test_304_confirms_only_the_copy_whose_entity_tag_it_names(
+    kept: str | None, named: str | None, *, confirms: bool
+) -> None:
+    etag = {} if kept is None else {"etag": kept}
+    before = _after((0, _ok(last_modified="then", **etag)))
+    not_modified = _not_modified(**{} if named is None else {"etag": named})
+    assert before.validators is not None
+    assert names_another(not_modified, before.validators) is not confirms
+    record = advance(before, not_modified, T0 + HOUR, POLICY, 0.0)
+    if confirms:
+        assert record.trouble is None
+        assert _copy(record).confirmed_wall == T0 + HOUR
+    else:
+        assert record.copy == before.copy
+        assert _trouble(record).result is AccessResult.UNREACHABLE
+
+
+@pytest.mark.parametrize("answer", [_ok(etag='"y"'), _answer(304, etag='"y"'), _answer(404, etag='"y"'), _fault()])
+def test_only_a_304_with_conditions_can_be_about_another_file(answer: FetchResult) -> None:
+    assert not names_another(answer, Validators(URL, '"x"', ""))
 
 
 def _wait(record: Record) -> float:
