@@ -151,7 +151,7 @@ def _meaning(result: FetchResult, site: Site) -> AccessResult:
         }
         return meanings.get(result.kind, AccessResult.UNREACHABLE)
     status = result.status
-    confirms = status == 304 and result.conditional and site.file is not None and _has_validators(site.record)
+    confirms = status == 304 and result.conditional and site.file is not None and _names_the_copy(result, site.record)
     if confirms or (200 <= status <= 299 and status != 206):
         return AccessResult.SUCCESSFUL
     if status == 429:
@@ -161,9 +161,14 @@ def _meaning(result: FetchResult, site: Site) -> AccessResult:
     return AccessResult.UNAVAILABLE if 400 <= status <= 499 else AccessResult.UNREACHABLE
 
 
-def _has_validators(record: Record | None) -> bool:
+def _names_the_copy(not_modified: FetchResponse, record: Record | None) -> bool:
+    """Return whether a 304 is about a copy that has validators, by its entity tag if it names one."""
     copy = record.copy if record is not None else None
-    return copy is not None and bool(copy.etag or copy.last_modified)
+    if copy is None or not (copy.etag or copy.last_modified):
+        return False
+    named = not_modified.headers.get("etag", "")
+    readable = named.isascii() and named.isprintable()
+    return not (named and readable) or named.removeprefix("W/") == copy.etag.removeprefix("W/")
 
 
 def _check_copy(copy: Copy, now_wall: float, policy: AccessPolicy) -> None:

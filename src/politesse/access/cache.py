@@ -13,12 +13,14 @@ import hashlib
 import random
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from politesse.access.entry import Entry
 from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import Record, Standing, advance, is_closed, standing
+from politesse.access.revalidation import revalidate
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Event
 from politesse.pacing.pace import PACES_HELD, longest_stated_s
@@ -245,7 +247,7 @@ class RobotsCache:
         request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
         async with self._slots:
             started_mono = self._clock.monotonic()
-            result = await fetch_guarded(self._fetcher, request, self._publisher)
+            result = await revalidate(partial(fetch_guarded, self._fetcher, publisher=self._publisher), request)
             at_mono = self._clock.monotonic()
         now_wall = self._clock.wall()
         record = advance(record, result, now_wall, self._policy, self._jitter())

@@ -8,6 +8,7 @@ moves what the record stands for (``standing``).
     2xx but 206                    new, successful           none
     304 to a conditional request   confirmed                 none
     401, 403 where they forbid     new, forbidden            none
+    another 304                    kept                      unreachable, retry at R
     429, a host that is closed     kept                      too many requests, retry at R
     other 4xx, too many redirects  new, unavailable          none
     the same, where a copy counts  kept                      unavailable, retry at R
@@ -29,7 +30,11 @@ That is RFC 9309, and the dialect and the options of the crawler may say otherwi
 how long a copy serves and from when on, whether there is a time at first in which nothing serves, and whether a site
 without a copy is open after it.
 
-R is Retry-After, or 60 s doubling to an hour with jitter.
+R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. Where a host is closed nobody
+was asked: then R is when it opens, where that is known.
+
+A 304 that names another entity tag than the copy's confirms nothing. The request is made once more without conditions
+(``names_another``); a 304 to that is unreachable, as any 304 to a request without conditions is.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from politesse.robots.dialect import Grace, Lifetimes
 
 _DAY_S: Final = 86_400.0
-_MIN_RETRY_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer
+_MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
 _MAX_RETRY_S: Final = _DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
 _MAX_GAP_S: Final = 2 * _DAY_S
@@ -180,13 +185,27 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
     meaning, fault = _meaning(result, policy)
     if meaning is None:
         validators = None if record is None else record.validators
-        if copy is not None and validators is not None and isinstance(result, FetchResponse):
+        confirms = validators is not None and not names_another(result, validators)
+        if copy is not None and confirms and isinstance(result, FetchResponse):
             return Record(_confirmed(copy, result, now_wall, policy), None)
         meaning = AccessResult.UNREACHABLE
     troubled = meaning in _TROUBLES
     if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
         return Record(copy, _trouble(meaning, fault, result, record, now_wall, policy, jitter))
     return Record(_settled(result, meaning, fault, now_wall, policy), None)
+
+
+def names_another(result: FetchResult, validators: Validators) -> bool:
+    """Whether an answer is a 304 about another file than the copy at hand, with whose validators it was asked for.
+
+    RFC 9111 4.3.4: a 304 that brings a validator updates only what has that validator. Entity tags are compared as
+    RFC 9110 8.8.3.2 does for If-None-Match, weak ones as good as strong ones: a server that compresses as it sends
+    makes one of the other.
+    """
+    if not isinstance(result, FetchResponse) or result.status != 304 or not result.conditional:  # noqa: PLR2004
+        return False
+    etag = _validator(result, "etag")
+    return etag.removeprefix("W/") != validators.etag.removeprefix("W/") if etag else False
 
 
 def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | None, str]:
@@ -335,7 +354,7 @@ def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: Acc
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(
         copy,
-        etag=_validator(response, "etag") or copy.etag,
+        etag=_validator(response, "etag") or copy.etag,  # the same one, or its weak or strong twin
         last_modified=_validator(response, "last-modified") or copy.last_modified,
         confirmed_wall=now_wall,
         lifetime_s=_lifetime_s(response, copy.result, now_wall, policy) if says_how_long else copy.lifetime_s,
@@ -370,13 +389,16 @@ def _trouble(
     before = record.trouble if record is not None else None
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
         before = None  # after days in which nobody asked, nothing is known of what lay between
-    failures = 1 if before is None else before.failures + 1
+    asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
+    # A host that is closed was not asked: that is no further failure, and it is asked as soon as it opens.
+    opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None
+    failures = 1 if before is None else before.failures + (not opens)
     # A host that answers 429 is not unreachable: each counts days of its own.
     since_wall = before.since_wall if before is not None and before.result is result else now_wall
-    asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
-    if asked_s is None:
+    wait_s = max(asked_s or 0.0, _MIN_RETRY_S)
+    if not opens:
         # The exponent is bounded, so that a year of failures is no overflow.
         backoff_s = min(policy.retry_min_s * 2.0 ** min(failures - 1, 32), policy.retry_max_s)
-        asked_s = min(backoff_s * (1.0 + _JITTER * jitter), policy.retry_max_s)
-    retry_wall = now_wall + min(max(asked_s, _MIN_RETRY_S), _MAX_RETRY_S)
+        wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.retry_max_s))
+    retry_wall = now_wall + min(wait_s, _MAX_RETRY_S)
     return Trouble(result, answer.status, answer.final_url, fault, since_wall, now_wall, failures, retry_wall)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import advance, classify, standing
+from politesse.access.revalidation import revalidate
 from politesse.errors import ClosedError, PolitesseError
 from politesse.events import ComponentFailed, Event
 from politesse.ports import FetchRequest, FetchResponse
@@ -239,7 +240,7 @@ class SiteFiles:
         before = self._known.get(url)
         record = None if before is None else before.record
         validators = None if record is None else record.validators
-        result = await self._fetcher.fetch(FetchRequest(origin, _MAX_REDIRECTS, validators, path))
+        result = await revalidate(self._fetcher.fetch, FetchRequest(origin, _MAX_REDIRECTS, validators, path))
         now_wall = self._clock.wall()
         policy = self._daily_policy if path in self._daily else self._weekly_policy
         record = advance(record, result, now_wall, policy, self._jitter())

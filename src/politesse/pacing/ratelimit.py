@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from politesse.access.freshness import dated_wall
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -76,4 +78,6 @@ def _fields(headers: Mapping[str, str], prefix: str, now_wall: float) -> tuple[f
     if _NUMBER.fullmatch(remaining) is None or _NUMBER.fullmatch(reset) is None:
         return None
     reset_s = float(reset)
-    return float(remaining), max(0.0, reset_s - now_wall) if reset_s >= _UNIX_TIMES_FROM else reset_s
+    if reset_s >= _UNIX_TIMES_FROM:
+        reset_s = max(0.0, reset_s - dated_wall(headers, now_wall))  # a time of the server's clock
+    return float(remaining), reset_s

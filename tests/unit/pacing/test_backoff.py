@@ -120,6 +120,15 @@ def test_no_headers_raise_and_none_open_a_host_that_says_no(retry: str, limit: s
     assert bearing.slow(FLOOR, NOW, OPTIONS, rate_stated=False).interval_s >= FLOOR.interval_s
 
 
+@pytest.mark.parametrize("behind_s", [-7200, -600, 600, 7200])
+def test_retry_after_as_a_date_is_obeyed_whatever_the_clock_of_the_server(behind_s: float) -> None:
+    bearing = Bearing()
+    date, retry_after = (formatdate(NOW - behind_s + wait_s, usegmt=True) for wait_s in (0, 300))
+    observe(bearing, 503, date=date, retry_after=retry_after)
+    assert bearing.closed_until_wall == NOW + 300
+    assert bearing.closed_by is Bound.RETRY_AFTER
+
+
 def test_a_shorter_closing_does_not_open_earlier() -> None:
     bearing = Bearing()
     observe(bearing, 429, retry_after="600")

@@ -25,6 +25,15 @@ NOW = 1_800_000_000.0
         ({"x-ratelimit-remaining": " 7 ", "x-ratelimit-reset": "60"}, (7, 60)),
         ({"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1800000060"}, (7, 60)),  # a Unix time
         ({"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1700000000"}, (7, 0)),
+        # ... of the server's clock, which its Date shows
+        (
+            {
+                "x-ratelimit-remaining": "7",
+                "x-ratelimit-reset": "1799996460",
+                "date": "Fri, 15 Jan 2027 07:00:00 GMT",
+            },
+            (7, 60),
+        ),
         # What a policy grants, where nothing is said of what is left of it.
         ({"ratelimit-policy": '"default";q=100;w=60'}, (100, 60)),
         ({"ratelimit-policy": '"default";q=100;w=60;qu="requests"'}, (100, 60)),

@@ -196,3 +196,16 @@ async def test_a_deferred_origin_is_not_looked_at_before_its_time(
         assert verdict.not_before is not None
         await clock.sleep(verdict.not_before - clock.wall() - 0.1)
         assert looks == []
+
+
+@pytest.mark.parametrize("retry_after", ["0", "1", "Thu, 01 Jan 1970 00:00:00 GMT"])
+async def test_deferrals_last_for_our_own_backoff_though_the_server_asks_for_less(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, retry_after: str
+) -> None:
+    fetcher.answers[A] = FetchResponse(503, f"{A}/robots.txt", {"retry-after": retry_after})
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=10_000)
+    await queue.put(f"{A}/1")
+    async with waiting(queue):
+        await clock.sleep(600.0)
+        assert fetcher.count(A) == 4  # at 0, 60, 180 and 420 s, and up to a tenth later
+        assert queue.qsize() == 1
