@@ -15,6 +15,7 @@ from yarl import URL
 from politesse.access.body import BodyError, BoundedBody
 from politesse.access.guard import PRIVATE_ADDRESSES, AddressGuard, PrivateAddresses, SystemResolver
 from politesse.access.hops import REDIRECTS, Hops
+from politesse.access.wire import MAX_HEAD_BYTES, MAX_HEADERS, WatchedResponse, Wire
 from politesse.errors import ConfigurationError
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 
@@ -27,6 +28,7 @@ MIN_BODY_BYTES: Final = 500 * 1024
 """RFC 9309 2.5: a parsing limit must be at least 500 KiB."""
 
 _INSPECT_S: Final = 1.0
+_OVERHEAD: Final = 8  # a chunk of one octet takes six; chunk extensions and trailers are bounded by what is left
 _UNCHECKED: Final = "a redirect to the host {}, whose address cannot be checked; see unguarded_redirects"
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 
@@ -93,6 +95,10 @@ class AiohttpFetcher:
 
     Each fetch has a client session of its own: no cookies, no netrc, no middlewares, no credentials, no connection that
     another fetch opened, and so none whose address was judged for another purpose.
+
+    A body without Content-Length and without chunks is complete only if the server ends its connection in an orderly
+    way: not with a reset, and over TLS with a close_notify before the FIN (RFC 9112 9.8). Not seen is what a proxy
+    makes of such an end: one that speaks plain HTTP with us may turn a reset into a FIN.
 
     Args:
         user_agent: the User-Agent header.
@@ -177,6 +183,10 @@ class AiohttpFetcher:
             auto_decompress=False,  # a cut-off gzip body would pass for a whole one
             timeout=aiohttp.ClientTimeout(total=None, connect=self._options.connect_timeout_s),
             middlewares=(),
+            response_class=WatchedResponse,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            max_headers=MAX_HEADERS,
         )
         if self._session is None:
             # Else aiohttp asks twice where a server closes without an answer. A borrowed connector reuses connections,
@@ -197,14 +207,24 @@ class AiohttpFetcher:
             proxy=self._options.proxy,
             ssl=self._options.ssl_context or True,
         ) as response:
-            if response.status in REDIRECTS:
-                return self._redirect(response, hops)
-            response_headers = _headers(response)
-            if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
-                raise aiohttp.ClientConnectionError("the proxy asks for credentials")
-            if not 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
-                return FetchResponse(response.status, hops.url, response_headers, conditional=conditional)
-            return await self._file(response, response_headers, hops, conditional=conditional)
+            try:
+                return await self._result(response, hops, conditional=conditional)
+            finally:
+                if (wire := _wire(response)) is not None:
+                    wire.detach()
+
+    async def _result(
+        self, response: aiohttp.ClientResponse, hops: Hops, *, conditional: bool
+    ) -> FetchResult | None:
+        """Return what the answer of one hop comes to; None where its redirect is to be followed."""
+        if response.status in REDIRECTS:
+            return self._redirect(response, hops)
+        response_headers = _headers(response)
+        if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
+            raise aiohttp.ClientConnectionError("the proxy asks for credentials")
+        if not 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
+            return FetchResponse(response.status, hops.url, response_headers, conditional=conditional)
+        return await self._file(response, response_headers, hops, conditional=conditional)
 
     async def _file(
         self, response: aiohttp.ClientResponse, headers: Mapping[str, str], hops: Hops, *, conditional: bool
@@ -252,11 +272,24 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bo
     empty = response.status == 204 or response.headers.get("Content-Length") == "0"  # noqa: PLR2004
     encodings = () if empty else response.headers.getall("Content-Encoding", ())
     body = BoundedBody(", ".join(encodings), limit)
+    wire = _wire(response)
+    if wire is not None:
+        wire.most_bytes = _OVERHEAD * limit
     while octets := await _read_some(response):
         if not body.feed(octets):
             response.close()  # what is still to come is not wanted
-            break
+            return body.finish()
+    # RFC 9112 6.3: where neither a length nor chunks delimit a body the end of the connection does, and 9112 8: one that
+    # is not orderly leaves the body incomplete.
+    delimited = empty or coding == "chunked" or "Content-Length" in response.headers
+    if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
+        raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")
     return body.finish()
+
+
+def _wire(response: aiohttp.ClientResponse) -> Wire | None:
+    """Return what is seen of the connection; None where something in place of aiohttp answers, as aioresponses does."""
+    return response.wire if isinstance(response, WatchedResponse) else None
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
