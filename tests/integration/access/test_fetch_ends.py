@@ -136,6 +136,7 @@ async def test_a_transfer_encoding_that_was_not_asked_for_closes_the_site(coding
     verdict = await _check(answer, borrowed=False)
     assert verdict.source is not None
     assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+    assert verdict.source.fault.startswith("encoding: ")
 
 
 def _of(lines: int, total_bytes: int) -> bytes:
