@@ -66,6 +66,12 @@ class Wire(asyncio.Protocol):
         """
         return self._finished and not self._broken and (self._tls is None or _is_notified(self._tls))
 
+    @property
+    def peer(self) -> str | None:
+        """The address at the other end; None where it is not of the Internet."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else None
+
     def data_received(self, data: bytes) -> None:
         """Pass on what came, within bounds."""
         if self._head is not None:

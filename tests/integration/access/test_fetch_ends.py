@@ -160,7 +160,10 @@ async def test_headers_of_64_kib_are_read(lines: int, total_bytes: int, *, borro
 
 @pytest.mark.parametrize(("lines", "total_bytes"), [(1, 64 * 1024 + 1), (10, 70_000), (4_000, 70_000), (20, 900_000)])
 async def test_headers_of_more_than_64_kib_in_all_close_the_site(lines: int, total_bytes: int) -> None:
-    for answer in (_of(lines, total_bytes), in_pieces(_of(lines, total_bytes)[:50_000], _of(lines, total_bytes)[50_000:])):
+    for answer in (
+        _of(lines, total_bytes),
+        in_pieces(_of(lines, total_bytes)[:50_000], _of(lines, total_bytes)[50_000:]),
+    ):
         verdict = await _check(answer, borrowed=False)
         assert verdict.source is not None
         assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
