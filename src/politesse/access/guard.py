@@ -191,7 +191,7 @@ class AddressGuard(AbstractResolver):
 
         A connection to a private address alone proves nothing: it may be to somebody's proxy.
         """
-        if self._seen_before or not self._seen_public or is_public(_parsed(peer)) or is_literal(host):
+        if not self._follows_seen or self._seen_before or is_literal(host) or is_public(_parsed(peer)):
             return
         try:
             addresses, _ = await self._addresses(host, port, limit_s)

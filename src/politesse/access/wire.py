@@ -26,6 +26,8 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = MAX_HEAD_BYTES // len(b"a:\r\n")
 """More than fit."""
 
+_UNREAD_BYTES: Final = 1024 * 1024  # while nobody reads the body: more than aiohttp takes in before it pauses
+
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # 101 is the last of its kind (RFC 9110 15.2.2)
 
@@ -37,11 +39,12 @@ class Wire(asyncio.Protocol):
         protocol: that of aiohttp.
 
     Attributes:
-        most_bytes: how many octets may still come behind the head; then the connection is closed. None for all.
+        most_bytes: how many octets may still come behind the head; then the connection is closed. What they stand for
+            is bounded where it is read: this bounds chunk extensions and trailers, which nobody reads.
     """
 
     def __init__(self, protocol: ResponseHandler) -> None:
-        self.most_bytes: int | None = None
+        self.most_bytes = _UNREAD_BYTES
         self._protocol = protocol
         self._transport = transport = protocol.transport
         self._tls: ssl.SSLObject | None = None
@@ -75,12 +78,11 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass on what came, within bounds."""
         if self._head is not None:
-            self._look_for_end(self._head, data)
-            if self._head is not None and len(self._head) > MAX_HEAD_BYTES:
+            if self._is_too_long(self._head, data):
                 self._protocol.set_exception(BadHttpMessage(f"a head of more than {MAX_HEAD_BYTES} octets"))
                 self._abort()
                 return
-        elif self.most_bytes is not None:
+        else:
             self.most_bytes -= len(data)
             if self.most_bytes < 0:
                 self._abort()
@@ -105,18 +107,20 @@ class Wire(asyncio.Protocol):
         """Pass it on."""
         self._protocol.resume_writing()
 
-    def _look_for_end(self, head: bytearray, data: bytes) -> None:
-        """Keep the head that is under way; None of it once the last one has ended."""
+    def _is_too_long(self, head: bytearray, data: bytes) -> bool:
+        """Add what came to the head that is under way, and look for its end; none is kept of the last one."""
         unseen = max(len(head) - len(b"\n\r"), 0)
         head += data
         while (end := _HEAD_END.search(head, unseen)) is not None:
             if end.end() > MAX_HEAD_BYTES:
-                return
-            if _INTERIM.match(head) is None:
+                return True
+            # RFC 9112 2.2: empty lines may stand before a head.
+            if head[: end.end()].strip() and _INTERIM.match(head) is None:
                 self._head = None
-                return
+                return False
             del head[: end.end()]
             unseen = 0
+        return len(head) > MAX_HEAD_BYTES
 
     def _abort(self) -> None:
         if self._transport is not None:

@@ -176,6 +176,15 @@ async def test_each_interim_answer_has_headers_of_its_own() -> None:
     assert (verdict.allowed, verdict.reason) == (True, Reason.NO_RULE), verdict.explain()
 
 
+@pytest.mark.parametrize("before", [b"\r\n\r\n", b"\n\n", b"\r\n" * 40_000], ids=["CRLF", "LF", "many"])
+async def test_empty_lines_before_a_head_are_none_of_it(before: bytes) -> None:
+    verdict = await _check(before + _of(3, 60_000), borrowed=False)
+    assert (verdict.allowed, verdict.reason) == (True, Reason.NO_RULE), verdict.explain()
+    verdict = await _check(before + _of(3, 70_000), borrowed=False)
+    assert verdict.source is not None
+    assert verdict.source.fault.startswith("protocol: ")
+
+
 async def test_trailers_without_end_close_the_site_before_the_timeout() -> None:
     async def answer(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n21\r\n" + FILE + b"\r\n0\r\n")
