@@ -92,8 +92,8 @@ class Gatekeeper(AgentView):
         store: where records are kept; a MemoryStore unless given. Closed with the gatekeeper.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: asks for robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
-        resolver: finds the addresses of hosts, for the fetcher (not with ``session``, which has its own) and for
-            pacing by address; that of the system unless given.
+        resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those
+            that redirects lead to) and for pacing by address; that of the system unless given.
         clock: the clocks.
         mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events tell what
             would have been denied.

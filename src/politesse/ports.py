@@ -28,7 +28,7 @@ class FaultKind(StrEnum):
     PROTOCOL = "protocol"
     """What came is not HTTP."""
     TRUNCATED = "truncated"
-    """The body ended before its announced end."""
+    """The body ended before its announced end; or nothing announced one, and it ended in an error."""
     ENCODING = "encoding"
     """The content encoding is unknown, broken, or was not asked for."""
     REDIRECT_LIMIT = "redirect-limit"

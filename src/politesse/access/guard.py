@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import DefaultResolver
+from aiohttp.resolver import DefaultResolver, ThreadedResolver
 
+from politesse.access.lookups import Lookups
 from politesse.ports import FaultKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from politesse.ports import Resolver
 
@@ -24,8 +26,13 @@ PrivateAddresses = Literal["redirects", "deny", "allow"]
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 
 # Protocol assignments, of which not every Python knows all, and where a cloud keeps its metadata service (RFC 6890
-# 2.2.2); and what relays of 6to4 had, which are withdrawn (RFC 7526).
-_FOR_NOBODY: Final = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
+# 2.2.2); what relays of 6to4 had, which are withdrawn (RFC 7526); and the wire server of another cloud, Azure, which is
+# out of a public network but answers each of its machines alone.
+_FOR_NOBODY: Final = (
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv4Network("168.63.129.16/32"),
+)
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all that IANA has given out of IPv6
 _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; not every Python knows it
@@ -35,15 +42,46 @@ _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 class SystemResolver:
-    """The resolver that aiohttp would use: getaddrinfo in a thread, or aiodns where it is installed."""
+    """The resolver of the system: getaddrinfo in threads of its own, or aiodns where aiohttp would use that.
+
+    One lookup a name at a time, 256 names at once; more wait until one of them is answered, or given up by the system.
+    Names that never resolve hold up no others below that. The executor of the event loop is not used.
+    """
+
+    def __init__(self) -> None:
+        self._lookups = Lookups()
 
     async def resolve(self, host: str, port: int, /) -> Sequence[str]:
         """Return the addresses of ``host``; raises OSError."""
-        resolver = DefaultResolver()
-        try:
-            return [found["host"] for found in await resolver.resolve(host, port, socket.AF_UNSPEC)]
-        finally:
-            await resolver.close()
+        found, _ = await self.look_up(host, port, None)
+        return found
+
+    async def look_up(self, host: str, port: int, limit_s: float | None) -> tuple[Sequence[str], float]:
+        """Return the addresses of ``host``, and the seconds that it took; raises OSError, TimeoutError.
+
+        ``limit_s`` bounds these seconds. Waiting until the lookup can begin does not count.
+        """
+        if DefaultResolver is ThreadedResolver:
+            return await self._lookups.addresses(host, limit_s)
+        return await _timed(_over_aiodns(host, port), limit_s)
+
+
+async def _over_aiodns(host: str, port: int) -> Sequence[str]:
+    resolver = DefaultResolver()
+    try:
+        return [found["host"] for found in await resolver.resolve(host, port, socket.AF_UNSPEC)]
+    finally:
+        await resolver.close()
+
+
+async def _timed(
+    resolving: Coroutine[object, object, Sequence[str]], limit_s: float | None
+) -> tuple[Sequence[str], float]:
+    """Return what a resolver finds within ``limit_s``, and the seconds that it took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with asyncio.timeout(limit_s):
+        return await resolving, loop.time() - began
 
 
 class PublicResolver(AbstractResolver):
@@ -64,7 +102,7 @@ class PublicResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Return the public addresses of ``host``; raises OSError where it has none."""
-        return await _resolve(self._resolver, host, port, family, is_public)
+        return _permitted(host, port, family, await self._resolver.resolve(host, port), is_public)
 
     async def close(self) -> None:
         """Do nothing: the resolver belongs to whoever gave it."""
@@ -77,9 +115,12 @@ class AddressGuard(AbstractResolver):
     address, no later hop may go to a private one. Checking in the resolver leaves no gap between the check and the
     connection in which a name could change its address.
 
+    Where somebody else's resolver finds the addresses, names can only be looked up beside it: ``permits_name``.
+
     Args:
         resolver: finds the addresses.
-        blind: whether somebody else's resolver finds them instead, so that every name has to count as public.
+        blind: whether somebody else's resolver finds them instead, so that every name has to count as public, unless
+            ``was_at`` knows better.
         private_addresses: see PrivateAddresses.
 
     Attributes:
@@ -95,8 +136,15 @@ class AddressGuard(AbstractResolver):
         self._follows_seen = private_addresses == "redirects"
         self._public_only = private_addresses == "deny"
         self._seen_public = False
+        self._seen_before = False  # the same, but for a name under way that counts as public
+        self._limit: tuple[asyncio.Timeout, float] | None = None
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
+
+    @property
+    def public_only(self) -> bool:
+        """Whether the hop under way must be at a public address."""
+        return self._public_only
 
     def next_hop(self) -> None:
         """From now on the first hop is over."""
@@ -111,23 +159,67 @@ class AddressGuard(AbstractResolver):
 
     def permits_host(self, host: str) -> bool:
         """Judge a URL's host before it is connected to: aiohttp resolves no literals. A name is judged later."""
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
+        self._seen_before = self._seen_public
+        address = _literal(host)
+        if address is None:
             self._seen_public = self._seen_public or self._blind
             return True
         return self._permits(address)
+
+    def is_to_connect(self, limit: asyncio.Timeout, limit_s: float) -> None:
+        """Give the next connection to a name ``limit_s`` seconds, counted from when its lookup begins.
+
+        From then on ``limit`` runs; whoever has entered it stops it when the connection is made. So waiting for a
+        thread of SystemResolver does not count.
+        """
+        self._limit = limit, limit_s
+
+    async def permits_name(self, host: str, port: int, limit_s: float) -> bool:
+        """Judge a name which another resolver will look up once more: each of its addresses has to be permitted.
+
+        It may answer that one otherwise; nothing here sees that. Raises OSError, TimeoutError.
+        """
+        if not self._public_only or is_literal(host):
+            return True
+        addresses, _ = await self._addresses(host, port, limit_s)
+        if not addresses:
+            raise OSError(None, f"{host} has no address")
+        return all(self._permits(_parsed(text)) for text in addresses)
+
+    async def was_at(self, peer: str, host: str, port: int, limit_s: float) -> None:
+        """Count the name under way as private, if it was connected to at a private address that is indeed its own.
+
+        A connection to a private address alone proves nothing: it may be to somebody's proxy.
+        """
+        if not self._follows_seen or self._seen_before or is_literal(host) or is_public(_parsed(peer)):
+            return
+        try:
+            addresses, _ = await self._addresses(host, port, limit_s)
+        except OSError:  # not known here, so it goes on to count as public
+            return
+        self._seen_public = _parsed(peer) not in map(_parsed, addresses)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return the addresses of ``host`` that may be connected to; raises OSError where none may."""
-        found = await _resolve(self._resolver, host, port, family, self._permits)
+        if self._limit is None:
+            addresses = await self._resolver.resolve(host, port)
+        else:
+            limit, limit_s = self._limit
+            addresses, took_s = await self._addresses(host, port, limit_s)
+            limit.reschedule(asyncio.get_running_loop().time() + limit_s - took_s)
+        found = _permitted(host, port, family, addresses, self._permits)
         self.refusal = ""  # one of its addresses was, and another will do
         return found
 
     async def close(self) -> None:
         """The resolver belongs to the fetcher."""
+
+    async def _addresses(self, host: str, port: int, limit_s: float) -> tuple[Sequence[str], float]:
+        if isinstance(self._resolver, SystemResolver):
+            return await self._resolver.look_up(host, port, limit_s)
+        return await _timed(self._resolver.resolve(host, port), limit_s)
 
     def _permits(self, address: IPAddress) -> bool:
         public = is_public(address)
@@ -139,14 +231,34 @@ class AddressGuard(AbstractResolver):
         return True
 
 
-async def _resolve(
-    resolver: Resolver, host: str, port: int, family: socket.AddressFamily, permits: Callable[[IPAddress], bool]
+def _literal(host: str) -> IPAddress | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def is_literal(host: str) -> bool:
+    """Whether a URL's host, without brackets, is an address, which nobody looks up."""
+    return _literal(host) is not None
+
+
+def _parsed(text: str) -> IPAddress:
+    """Return an address without its scope: one that has one (fe80::1%eth0) is private with or without it."""
+    return ipaddress.ip_address(text.partition("%")[0])
+
+
+def _permitted(
+    host: str,
+    port: int,
+    family: socket.AddressFamily,
+    addresses: Sequence[str],
+    permits: Callable[[IPAddress], bool],
 ) -> list[ResolveResult]:
-    """Return the addresses of ``host`` that are permitted, as aiohttp wants them; raises OSError where none is."""
+    """Return those addresses of ``host`` that are permitted, as aiohttp wants them; raises OSError where none is."""
     found = []
-    for text in await resolver.resolve(host, port):
-        # A scoped address (fe80::1%eth0) is private with or without its scope.
-        address = ipaddress.ip_address(text.partition("%")[0])
+    for text in addresses:
+        address = _parsed(text)
         kind = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
         if permits(address) and family in {socket.AF_UNSPEC, kind}:
             found.append(

@@ -251,6 +251,12 @@ def _heads() -> Iterator[Fault]:
     yield protocol(name="not-http", robots=b"SSH-2.0-OpenSSH_9.6\r\n")
     yield protocol(name="body-without-head", robots=FILE)
     yield protocol(name="status-of-letters", robots=b"HTTP/1.1 okay\r\n\r\n")
+    policy = "default-src 'self'; " * 3000
+    yield Fault(
+        name="headers-of-60-kb",
+        robots=response(200, FILE, Content_Security_Policy=policy[:60_000]),
+        result=AccessResult.SUCCESSFUL,
+    )
     yield protocol(name="endless-headers", robots=repeats(b"HTTP/1.1 200 OK\r\n", b"X-Header: value\r\n" * 100))
     yield protocol(name="endless-header-line", robots=repeats(b"HTTP/1.1 200 OK\r\nX-Header: ", b"v" * 10_000))
     yield protocol(name="endless-status-line", robots=repeats(b"HTTP/1.1 200 ", b"O" * 10_000))
@@ -285,6 +291,8 @@ def _bodies() -> Iterator[Fault]:
     yield Fault(name="content-length-too-short", robots=response(200, FILE, length=10), kind=FaultKind.PROTOCOL)
     yield cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
     yield cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))
+    yield cut(name="reset-in-body-without-length", robots=resets(head() + FILE))
+    yield cut(name="reset-behind-head", robots=resets(head()))
     yield Fault(name="drips-body", robots=drips(_CHUNKED + chunk(FILE)), kind=FaultKind.TIMEOUT, waits=True)
     stalled = stalls(response(200, FILE, length=1000))
     yield Fault(name="stalls-in-body", robots=stalled, kind=FaultKind.TIMEOUT, waits=True)
@@ -292,9 +300,9 @@ def _bodies() -> Iterator[Fault]:
     yield cut(name="chunk-cut", robots=_CHUNKED + chunk(FILE)[:10])
     yield Fault(name="chunk-size-of-letters", robots=_CHUNKED + b"zz\r\n" + FILE, kind=FaultKind.PROTOCOL)
     size = repeats(_CHUNKED + chunk(FILE), b"0" * 1000)
-    yield Fault(name="chunk-size-endless", robots=size, kind=FaultKind.TIMEOUT, waits=True)
+    yield cut(name="chunk-size-endless", robots=size)
     trailers = repeats(_CHUNKED + chunk(FILE) + b"0\r\n", b"X-Trailer: value\r\n" * 100)
-    yield Fault(name="trailers-endless", robots=trailers, kind=FaultKind.PROTOCOL)
+    yield cut(name="trailers-endless", robots=trailers)
 
 
 def _encodings() -> Iterator[Fault]:
@@ -305,6 +313,7 @@ def _encodings() -> Iterator[Fault]:
     yield good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * _MIB))
     twice = response(200, gzip.compress(packed), Content_Encoding="gzip, gzip")
     yield broken(name="gzip-in-gzip", robots=twice)
+    yield broken(name="transfer-encoding-gzip", robots=head("Transfer-Encoding: gzip") + packed)
     yield broken(name="gzip-that-is-none", robots=response(200, FILE, Content_Encoding="gzip"))
     yield broken(name="encoding-not-asked-for", robots=response(200, packed, Content_Encoding="br"))
     cut = response(200, packed[:-12], Content_Encoding="gzip")

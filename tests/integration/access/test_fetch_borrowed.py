@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import socket
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from politesse import FetchOptions, Gatekeeper, Reason
-from politesse.ports import FaultKind, FetchFault
+from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse.ports import FaultKind, FetchFault, FetchRequest
+from politesse.testing import ScriptedResolver
 from tests.integration.access.fetching import (
+    PUBLIC,
     UA,
     faulted,
     fetch_from,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator
 
+    from politesse import Verdict
     from tests.integration.access.servers import Answer, Request
 
 
@@ -110,13 +114,96 @@ async def test_a_session_is_open_and_usable_after_it_lent_its_connector(answer: 
         assert server.requests[-1].headers["authorization"] == "Bearer secret"
 
 
-async def test_over_a_borrowed_connector_a_redirect_to_another_host_is_refused() -> None:
+async def _redirected(
+    names: ScriptedResolver, *, first: str = "site.example", second: str = "other.example"
+) -> tuple[Verdict, list[str]]:
+    """Ask over a borrowed connector about a host whose robots.txt redirects to another; return what was requested."""
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        server.answers["/robots.txt"] = response(302, Location=server.url("/r", host=second))
+        async with Gatekeeper(UA, session=session, resolver=names) as gate:
+            verdict = await gate.check(server.url("/public", host=first))
+        return verdict, [request.target for request in server.requests]
+
+
+async def test_over_a_borrowed_connector_a_redirect_to_another_public_host_is_followed() -> None:
+    names = ScriptedResolver({"other.example": [PUBLIC, "2606:2800:220:1:248:1893:25c8:1946"]})
+    verdict, requested = await _redirected(names)
+    assert (verdict.allowed, verdict.reason) == (True, Reason.NO_RULE), verdict.explain()
+    assert requested == ["/robots.txt", "/r"]
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [["127.0.0.1"], [PUBLIC, "10.0.0.1"], ["169.254.169.254"], ["168.63.129.16"], ["fe80::1%eth0"], []],
+    ids=["loopback", "public and private", "metadata", "wire server", "scoped", "none"],
+)
+async def test_over_a_borrowed_connector_a_redirect_to_a_host_that_may_be_private_closes_the_site(
+    addresses: list[str],
+) -> None:
+    names = ScriptedResolver({"site.example": [PUBLIC], "other.example": addresses})
+    verdict, requested = await _redirected(names)
+    assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+    assert verdict.source is not None
+    assert verdict.source.fault.startswith("redirect-target: ")
+    assert "other.example" in verdict.source.fault
+    assert requested == ["/robots.txt"]
+
+
+async def test_over_a_borrowed_connector_a_redirect_to_a_host_that_is_not_known_closes_the_site() -> None:
+    verdict, requested = await _redirected(ScriptedResolver({}))
+    assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+    assert verdict.source is not None
+    assert "unguarded_redirects" in verdict.source.fault
+    assert requested == ["/robots.txt"]
+
+
+@pytest.mark.parametrize(
+    ("first", "addresses", "followed"),
+    [
+        ("127.0.0.1", [], True),
+        ("localhost", ["::1", "127.0.0.1"], True),
+        ("localhost", [PUBLIC], False),  # the connection was to something else, as a proxy
+        ("localhost", ["10.0.0.1"], False),
+        ("localhost", [], False),
+    ],
+)
+@pytest.mark.parametrize("second", ["inside.example", "127.0.0.2"])
+async def test_over_a_borrowed_connector_a_private_host_may_redirect_to_another(
+    first: str, addresses: list[str], second: str, *, followed: bool
+) -> None:
+    names = ScriptedResolver({"localhost": addresses, "inside.example": ["127.0.0.1"]})
+    # The server listens at 127.0.0.1 alone: there the literal is refused by nobody but the system.
+    verdict, requested = await _redirected(names, first=first, second=second)
+    if second == "inside.example":
+        assert requested == (["/robots.txt", "/r"] if followed else ["/robots.txt"])
+        assert verdict.allowed is followed
+    assert verdict.source is not None
+    assert ("which is private" in verdict.source.fault) is not followed
+
+
+async def test_over_a_borrowed_connector_a_redirect_is_checked_at_each_hop() -> None:
+    names = ScriptedResolver({"one.example": [PUBLIC], "two.example": [PUBLIC], "inside.example": ["10.0.0.1"]})
     async with Server() as server, _rich_session() as (session, _):
-        server.answers["/robots.txt"] = response(302, Location=server.url("/r", host="other.example"))
-        fault = faulted(await fetch_from(server, host="site.example", session=session))
-        assert fault.kind is FaultKind.REDIRECT_TARGET
-        assert "other.example" in fault.detail
-        assert "unguarded_redirects" in fault.detail
+        hops = ["/robots.txt", "/one", "/two", "/inside"]
+        for here, there in pairwise(hops):
+            server.answers[here] = response(302, Location=server.url(there, host=f"{there[1:]}.example"))
+        async with Gatekeeper(UA, session=session, resolver=names) as gate:
+            verdict = await gate.check(server.url("/public", host="site.example"))
+        assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+        assert [request.target for request in server.requests] == ["/robots.txt", "/one", "/two"]
+
+
+async def test_over_a_borrowed_connector_a_later_request_of_a_chain_is_checked_alike() -> None:
+    names = ScriptedResolver({"outside.example": [PUBLIC], "inside.example": ["10.0.0.1"]})
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        fetcher = AiohttpFetcher(UA, session=session, resolver=names)
+        for host in ("outside.example", "inside.example"):
+            request = FetchRequest(server.origin(host), 0, path="/r", redirected=True)
+            result = await fetcher.fetch(request)
+            if host == "outside.example":
+                assert responded(result).body == FILE
+            else:
+                assert faulted(result).kind is FaultKind.REDIRECT_TARGET
         assert len(server.requests) == 1
 
 

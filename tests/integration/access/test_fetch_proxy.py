@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp.test_utils import unused_port
 
-from politesse import AiohttpFetcher, FetchOptions
+from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
 from tests.integration.access.fetching import (
@@ -114,18 +114,38 @@ async def test_a_proxy_that_is_not_there_is_a_connect_fault() -> None:
     assert fault.kind is FaultKind.CONNECT
 
 
-async def test_behind_a_proxy_a_redirect_to_another_host_is_refused_unless_opted_in() -> None:
+async def test_behind_a_proxy_a_redirect_to_another_host_is_followed() -> None:
     answers: dict[str, Answer] = {
         "http://site.example/robots.txt": response(302, Location="http://other.example/r"),
         "http://other.example/r": response(200, FILE),
     }
-    request = FetchRequest(Origin.of("http://site.example/"), 5)
+    names = Names()
     async with Server(answers) as proxy:
-        refused = await AiohttpFetcher(UA, FetchOptions(proxy=proxy.url(""))).fetch(request)
-        assert faulted(refused).kind is FaultKind.REDIRECT_TARGET
+        options = FetchOptions(proxy=proxy.url(""))
+        async with Gatekeeper(UA, fetch=options, resolver=names) as gate:
+            private, public = [await gate.check(f"http://site.example{path}") for path in ("/private", "/public")]
+            assert (private.reason, public.reason) == (Reason.DISALLOW_RULE, Reason.NO_RULE)
+        request = FetchRequest(Origin.of("http://other.example/"), 0, path="/r", redirected=True)
+        assert responded(await AiohttpFetcher(UA, options, resolver=names).fetch(request)).body == FILE
+        assert names.asked == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "10.0.0.1", "[::1]", "169.254.169.254", "168.63.129.16", "localhost", "LOCALHOST", "a.localhost"],
+)
+async def test_behind_a_proxy_a_redirect_that_names_a_private_address_closes_the_site(host: str) -> None:
+    answers: dict[str, Answer] = {"http://site.example/robots.txt": response(302, Location=f"http://{host}/r")}
+    async with Server(answers) as proxy:
+        options = FetchOptions(proxy=proxy.url(""))
+        async with Gatekeeper(UA, fetch=options) as gate:
+            verdict = await gate.check("http://site.example/public")
+            assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+            assert verdict.source is not None
+            assert "which is private" in verdict.source.fault
+        request = FetchRequest(Origin.of(f"http://{host}/"), 0, path="/r", redirected=True)
+        assert faulted(await AiohttpFetcher(UA, options).fetch(request)).kind is FaultKind.REDIRECT_TARGET
         assert len(proxy.requests) == 1
-        opted_in = FetchOptions(proxy=proxy.url(""), unguarded_redirects=True)
-        assert responded(await AiohttpFetcher(UA, opted_in).fetch(request)).body == FILE
 
 
 async def test_behind_a_proxy_a_name_never_leads_to_a_private_literal_even_where_opted_in() -> None:

@@ -46,6 +46,8 @@ async def _hosts(guard: AddressGuard, host: str) -> list[str]:
         "172.15.255.255",
         "172.32.0.0",
         "192.167.255.255",
+        "168.63.129.15",
+        "168.63.129.17",
         "::ffff:8.8.8.8",
         "64:ff9b::808:808",
         "2002:808:808::1",
@@ -96,6 +98,9 @@ def test_public_addresses(address: str) -> None:
         "100::1",
         # protocol assignments: the metadata service of a cloud among them
         "192.0.0.192",
+        # Azure's wire server
+        "168.63.129.16",
+        "::ffff:168.63.129.16",
         # relays of 6to4, withdrawn (RFC 7526)
         "192.88.99.1",
         # site-local, which was withdrawn (RFC 3879), addresses that were compatible with IPv4 (RFC 4291 2.5.5.1),
