@@ -126,9 +126,15 @@ class Shared:
             self.denied[reason] += 1
         return self.reports
 
+    def check_open(self) -> None:
+        """Raise ClosedError if the gate was closed."""
+        if self.closing is None:
+            raise ClosedError("the gatekeeper was closed")
+
     def tell_closed(self) -> None:
-        """Call all who asked for it by ``AgentView.when_closed``."""
+        """Close the gate: answer nothing more from now on, and call all who asked for it by ``AgentView.when_closed``."""
         closing, self.closing = self.closing, None
+        self.cache.shut()  # at once: a hit of peek looks at nothing but the entries
         for reference in list(closing or ()):
             method = reference()
             if method is not None:
