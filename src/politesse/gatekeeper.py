@@ -80,7 +80,8 @@ class Statistics:
 class Gatekeeper(AgentView):
     """An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
-    It belongs to the event loop in which it is used, and is closed by ``async with`` or ``aclose``.
+    It belongs to the event loop in which it is used first: in another one every method raises WrongEventLoop. Where no
+    event loop runs, ``peek`` answers what is known. It is closed by ``async with`` or ``aclose``.
 
     Args:
         user_agent: the User-Agent of the crawler, sent with every robots.txt request; send the same with pages.
@@ -184,6 +185,7 @@ class Gatekeeper(AgentView):
         self._closing: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._shared.check_usable()
         return self
 
     async def __aexit__(
@@ -195,12 +197,17 @@ class Gatekeeper(AgentView):
         """End all fetches, close fetcher and store. Pending and later calls raise ClosedError.
 
         A caller that is cancelled does not stop it, nor does a part that raises: all others are closed, and then the
-        error is raised. Calling it again waits for the same end.
+        error is raised. Calling it again waits for the same end. Raises WrongEventLoop in another event loop than its
+        own, unless that one is closed.
         """
+        shared = self._shared
+        if shared.loop is not None and not shared.loop.is_closed():
+            shared.check_loop()
         if self._closing is None:
-            self._shared.tell_closed()
+            shared.tell_closed()
             self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
+        if not self._closing.done():
+            await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         shared = self._shared
@@ -228,7 +235,7 @@ class Gatekeeper(AgentView):
         Raises InvalidURL if ``host`` is no host, ConfigurationError for a pace of its own where hosts are not what is
         paced, and ClosedError.
         """
-        self._shared.check_open()
+        self._shared.check_usable()
         _check_types({"host": (host, str), "policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
@@ -245,7 +252,7 @@ class Gatekeeper(AgentView):
 
         Raises InvalidURL, ClosedError.
         """
-        self._shared.check_open()
+        self._shared.check_usable()
         origin = Origin.given(origin)
         self._shared.files.forget(origin)
         await self._shared.cache.forget(origin)

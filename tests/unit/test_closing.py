@@ -123,7 +123,7 @@ ASKED_OF_THE_GATE: dict[str, Callable[[Gatekeeper], Awaitable[object]]] = {
 
 
 @pytest.fixture
-async def closed() -> AsyncIterator[tuple[Gatekeeper, AgentView]]:
+async def closed() -> tuple[Gatekeeper, AgentView]:
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock(autojump=True))
     gate.set_policy("partner.example", HostPolicy(exempt=True, reason="a partner"))
     view = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0")
@@ -131,7 +131,7 @@ async def closed() -> AsyncIterator[tuple[Gatekeeper, AgentView]]:
         assert await one.check(f"{SITE}/")
         assert one.peek(f"{SITE}/")
     await gate.aclose()
-    yield gate, view
+    return gate, view
 
 
 @pytest.mark.parametrize("whose", ["gate", "view"])
