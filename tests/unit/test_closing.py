@@ -82,8 +82,8 @@ async def _from_queue(view: AgentView) -> None:
         pass
 
 
-async def _now(answer: object) -> object:
-    return answer
+async def _now(ask: Callable[[], object]) -> object:
+    return ask()
 
 
 URLS = {
@@ -94,14 +94,14 @@ URLS = {
     "no URL": "mailto:someone",
 }
 ASKED_OF_A_URL: dict[str, Callable[[AgentView, str], Awaitable[object]]] = {
-    "peek": lambda view, url: _now(view.peek(url)),
+    "peek": lambda view, url: _now(lambda: view.peek(url)),
     "check": lambda view, url: view.check(url),
     "check_batch": lambda view, url: view.check_batch([url]),
     "filter": _sifted,
     "turn": _take,
     "turn, exempt": lambda view, url: _take(view, url, "our own"),
     "take_turn": lambda view, url: view.take_turn(url),
-    "try_turn": lambda view, url: _now(view.try_turn(url)),
+    "try_turn": lambda view, url: _now(lambda: view.try_turn(url)),
     "usage": lambda view, url: view.usage(url),
     "datatxt": lambda view, url: view.datatxt(url),
     "sitemaps": lambda view, url: view.sitemaps(url),
@@ -109,16 +109,16 @@ ASKED_OF_A_URL: dict[str, Callable[[AgentView, str], Awaitable[object]]] = {
 ASKED: dict[str, Callable[[AgentView], Awaitable[object]]] = {
     "check_batch of nothing": lambda view: view.check_batch([]),
     "filter of nothing": _sifted,
-    "when_ready": lambda view: _now(view.when_ready(Origin.of(SITE), lambda: None)),
+    "when_ready": lambda view: _now(lambda: view.when_ready(Origin.of(SITE), lambda: None)),
     "queue.put": lambda view: _queued(view, f"{SITE}/"),
     "queue.turn": _from_queue,
 }
 ASKED_OF_THE_GATE: dict[str, Callable[[Gatekeeper], Awaitable[object]]] = {
-    "set_policy": lambda gate: _now(gate.set_policy("partner.example", HostPolicy(deny=True, reason="no"))),
-    "withdraw a policy": lambda gate: _now(gate.set_policy("partner.example", None)),
+    "set_policy": lambda gate: _now(lambda: gate.set_policy("partner.example", HostPolicy(deny=True, reason="no"))),
+    "withdraw a policy": lambda gate: _now(lambda: gate.set_policy("partner.example", None)),
     "forget": lambda gate: gate.forget(SITE),
-    "agent": lambda gate: _now(gate.agent(tokens="OtherBot")),
-    "subscribe": lambda gate: _now(gate.subscribe(lambda _: None)),
+    "agent": lambda gate: _now(lambda: gate.agent(tokens="OtherBot")),
+    "subscribe": lambda gate: _now(lambda: gate.subscribe(lambda _: None)),
 }
 
 

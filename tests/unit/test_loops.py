@@ -150,9 +150,9 @@ def test_a_loop_beside_that_of_the_gate_is_told_while_both_run() -> None:
 def test_forgetting_and_policies_belong_to_the_loop_too() -> None:
     gate = make_gate()
     asyncio.run(settle_in(gate))
-    for use in (lambda: gate.forget(URL), lambda: _later(lambda: gate.set_policy("example.com", None))):
+    for use in (gate.forget(URL), _later(lambda: gate.set_policy("example.com", None))):
         with pytest.raises(WrongEventLoop):
-            asyncio.run(use())
+            asyncio.run(use)
 
 
 def test_a_gate_that_was_entered_in_one_loop_is_used_in_no_other() -> None:
