@@ -6,8 +6,8 @@
     ├── ConfigurationError   the caller's mistake, found when an option is given (also a ValueError)
     ├── InvalidURL           not an absolute http(s) URL that could be requested (also a ValueError)
     ├── ClosedError          asked after, or while, the gatekeeper was closed (also a RuntimeError)
-    ├── WrongEventLoop       waited for in another event loop than its own (also a RuntimeError)
     │   └── QueueClosed      put into, or asked of, a queue that was closed
+    ├── WrongEventLoop       used in another event loop than its own (also a RuntimeError)
     ├── StoreError           a store could not read or write a record
     ├── TooFar               the next turn at a host is further away than the caller would wait
     └── Disallowed           robots.txt, its absence or a policy forbids the request; carries the verdict
@@ -57,7 +57,7 @@ class ClosedError(PolitesseError, RuntimeError):
 
 
 class WrongEventLoop(PolitesseError, RuntimeError):
-    """A gatekeeper was waited for in another event loop than the one it belongs to."""
+    """A gatekeeper was used in another event loop than the one it belongs to."""
 
     def __init__(self) -> None:
         super().__init__("this gatekeeper belongs to another event loop, in which it was used first: make one for each")

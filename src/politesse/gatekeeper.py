@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
@@ -79,7 +80,8 @@ class Statistics:
 class Gatekeeper(AgentView):
     """An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
-    It belongs to the event loop in which it is used, and is closed by ``async with`` or ``aclose``.
+    It belongs to the event loop in which it is used first: in another one every method raises WrongEventLoop. Where no
+    event loop runs, ``peek`` answers what is known. It is closed by ``async with`` or ``aclose``.
 
     Args:
         user_agent: the User-Agent of the crawler, sent with every robots.txt request; send the same with pages.
@@ -108,7 +110,7 @@ class Gatekeeper(AgentView):
         ConfigurationError: for options that cannot be meant.
     """
 
-    __slots__ = ("_mode",)
+    __slots__ = ("_closing", "_mode")
 
     def __init__(  # noqa: PLR0913 - the options of the whole gate
         self,
@@ -180,8 +182,10 @@ class Gatekeeper(AgentView):
         shared.reservations = Reservations(shared.files)
         super().__init__(shared, identity)
         self._mode = mode
+        self._closing: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._shared.check_usable()
         return self
 
     async def __aexit__(
@@ -190,12 +194,27 @@ class Gatekeeper(AgentView):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End all fetches, close the store. Who waits for a verdict or a turn, or asks later, gets ClosedError."""
+        """End all fetches, close fetcher and store. Pending and later calls raise ClosedError.
+
+        A caller that is cancelled does not stop it, nor does a part that raises: all others are closed, and then the
+        error is raised. Calling it again waits for the same end. Raises WrongEventLoop in another event loop than its
+        own, unless that one is closed.
+        """
         shared = self._shared
-        shared.tell_closed()
-        async with AsyncExitStack() as closing:  # whoever is cancelled on the way leaves nothing open
-            for part in (shared.cache, shared.pacer, shared.files, shared.reservations):  # the last one first
+        if shared.loop is not None and not shared.loop.is_closed():
+            shared.check_loop()
+        if self._closing is None:
+            shared.tell_closed()
+            self._closing = asyncio.ensure_future(self._close())
+        if not self._closing.done():
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        shared = self._shared
+        async with AsyncExitStack() as closing:  # the last one first, whatever the ones before raise
+            for part in (shared.cache, shared.files, shared.reservations):
                 closing.push_async_callback(part.aclose)
+            await shared.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
 
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
         """Return a view that judges for other product tokens, the most specific first, over the same cache.
@@ -204,15 +223,19 @@ class Gatekeeper(AgentView):
             tokens: see ``token`` of Gatekeeper.
             user_agent: what that agent sends with its pages; the gatekeeper's own unless given. robots.txt is
                 still asked for with the gatekeeper's.
+
+        Raises ConfigurationError, ClosedError.
         """
+        self._shared.check_open()
         return AgentView(self._shared, Identity.of(user_agent or self.identity.user_agent, tokens))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
         """Settle ``host``, all its schemes and ports, by a policy from now on; None for robots.txt again.
 
-        Raises InvalidURL if ``host`` is no host, and ConfigurationError for a pace of its own where hosts are not what
-        is paced.
+        Raises InvalidURL if ``host`` is no host, ConfigurationError for a pace of its own where hosts are not what is
+        paced, and ClosedError.
         """
+        self._shared.check_usable()
         _check_types({"host": (host, str), "policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
@@ -225,7 +248,11 @@ class Gatekeeper(AgentView):
             shared.policies[origin.pacing_host] = policy
 
     async def forget(self, origin: Origin | str) -> None:
-        """Drop what is known about an origin, given as such or as an URL of it: the next question asks again."""
+        """Drop what is known about an origin, given as such or as an URL of it: the next question asks again.
+
+        Raises InvalidURL, ClosedError.
+        """
+        self._shared.check_usable()
         origin = Origin.given(origin)
         self._shared.files.forget(origin)
         await self._shared.cache.forget(origin)
@@ -234,14 +261,15 @@ class Gatekeeper(AgentView):
         """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed. Returns what ends it.
 
         It is called in the midst of the work, so it must be quick. What it raises is logged. Raises ConfigurationError
-        for what cannot be called.
+        for what cannot be called, and ClosedError.
         """
+        self._shared.check_open()
         if not callable(subscriber):
             raise ConfigurationError(f"subscriber={subscriber!r:.100}: give a function")
         return self._shared.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
-        """Return what was done so far."""
+        """Return what was done so far; also of a gatekeeper that was closed."""
         shared = self._shared
         return Statistics(
             allowed=shared.allowed,

@@ -212,6 +212,7 @@ class PoliteQueue(Generic[Item]):
 
     async def join(self) -> None:
         """Wait until all that was put is done; raises ClosedError if the gatekeeper is closed before."""
+        self._gate.check_loop()
         await self._finished.wait()
         if self._size or self._under_way:
             self._raise_failure()
@@ -461,6 +462,7 @@ class PoliteQueue(Generic[Item]):
         self._finished.set()
 
     def _raise_failure(self) -> None:
+        self._gate.check_loop()
         if self._failure is not None:
             raise ClosedError(f"the gatekeeper gives no more turns, with {self._size} URLs queued") from self._failure
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.errors import ClosedError
+from politesse.errors import ClosedError, WrongEventLoop
 from politesse.events import Event
 from politesse.verdict import ALLOWING, Reason
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable
     from weakref import WeakMethod
 
@@ -59,6 +61,7 @@ class Shared:
 
     Attributes:
         agent: the gatekeeper's own, in whose name files are asked for, whichever view wants to know.
+        loop: the event loop in which the gate was used first, its own; None before.
         files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
         reservations: what is in those of them that are called tdmrep.json. Set with the files.
         enforcement: of usage preferences; None where they are only reported.
@@ -75,6 +78,7 @@ class Shared:
         "disallowed",
         "enforcement",
         "files",
+        "loop",
         "pacer",
         "pacing",
         "policies",
@@ -107,6 +111,7 @@ class Shared:
         self.pacing = pacing
         self.clock = clock
         self.publisher = publisher
+        self.loop: AbstractEventLoop | None = None
         self.reports = reports
         self.policies: dict[str, HostPolicy] = {}
         # Whom to tell of the close, in order; None once it has come.
@@ -126,9 +131,28 @@ class Shared:
             self.denied[reason] += 1
         return self.reports
 
+    def check_open(self) -> None:
+        """Raise ClosedError if the gate was closed."""
+        if self.closing is None:
+            raise ClosedError("the gatekeeper was closed")
+
+    def check_usable(self) -> None:
+        """Raise ClosedError if the gate was closed, WrongEventLoop if another event loop than its own is running."""
+        self.check_open()
+        self.check_loop()
+
+    def check_loop(self) -> None:
+        """Raise WrongEventLoop if another event loop is running than that of the first use; none may be."""
+        loop = _get_running_loop()
+        if self.loop is None:
+            self.loop = loop
+        elif loop is not None and loop is not self.loop:
+            raise WrongEventLoop
+
     def tell_closed(self) -> None:
-        """Call all who asked for it by ``AgentView.when_closed``."""
+        """Close the gate: answer nothing from now on, and call all who asked for it by ``AgentView.when_closed``."""
         closing, self.closing = self.closing, None
+        self.cache.shut()  # at once: a hit of peek looks at nothing but the entries
         for reference in list(closing or ()):
             method = reference()
             if method is not None:

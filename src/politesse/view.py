@@ -9,6 +9,7 @@ robots.txt asked for.
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -101,7 +102,8 @@ class AgentView:
     def peek(self, url: str) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None. Waits for nothing and asks nobody.
 
-        A copy that is near the end of its lifetime is asked for again behind the answer. Raises InvalidURL.
+        A copy that is near the end of its lifetime is asked for again behind the answer. Raises InvalidURL,
+        ClosedError, WrongEventLoop.
         """
         try:
             place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
@@ -114,14 +116,15 @@ class AgentView:
         ):
             rules = entry.rules.get(self._agent)
             now_mono = self._monotonic()
-            if rules is not None and now_mono < entry.refresh_mono:
+            shared = self._shared
+            loop = _get_running_loop()  # None where none is running: then what is known may be told all the same
+            if rules is not None and now_mono < entry.refresh_mono and (loop is shared.loop or loop is None):
                 target = url[place:]
                 if is_plain(target) is not None and "/." not in target:
                     match = rules.decide(target)
                 else:
                     match = self._match(url, target, rules)
                 entry.used = True
-                shared = self._shared
                 allowed = match.allowed
                 if allowed:
                     shared.allowed += 1
@@ -167,6 +170,7 @@ class AgentView:
         """
         if isinstance(urls, str):
             raise TypeError(f"check_batch({urls!r:.100}): give an iterable of URLs, or use check for one")
+        self._shared.check_usable()
         asked = list(urls)
         verdicts: dict[int, Verdict] = {}
         unknown: dict[Origin, list[int]] = {}
@@ -203,6 +207,7 @@ class AgentView:
         """
         if isinstance(source, str):
             raise TypeError(f"filter({source!r:.100}): give an iterable of URLs or items, or use check for one")
+        self._shared.check_usable()
         if max_pending < 1:
             raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
         return sift(self, source, key, max_pending)
@@ -233,6 +238,7 @@ class AgentView:
 
     async def take_turn(self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
         """Wait as ``turn`` does, for a turn that outlives a block; whoever takes it has to end it."""
+        self._shared.check_usable()
         gate = self if exempt is None else _Exemption(self, exempt)
         return await take(gate, self._shared.pacer, self._shared.clock, url, max_wait_s)
 
@@ -240,8 +246,9 @@ class AgentView:
         """Return a turn if there is one now, else when that may be; waits for nothing.
 
         An origin that is not known yet is asked for its robots.txt meanwhile. A turn that is not entered is given
-        back with a ResourceWarning. Raises Disallowed and InvalidURL.
+        back with a ResourceWarning. Raises Disallowed, InvalidURL, ClosedError.
         """
+        self._shared.check_usable()
         return take_now(self, self._shared.pacer, self._shared.clock, url)
 
     async def datatxt(self, origin: Origin | str, *, fields: FieldNames | None = None) -> DataTxtAnswer:
@@ -258,6 +265,7 @@ class AgentView:
 
         Raises InvalidURL, ClosedError.
         """
+        self._shared.check_usable()
         return await read_data_txt(self, self._shared.files, Origin.given(origin), fields)
 
     async def sitemaps(self, origin: Origin | str) -> Sitemaps:
@@ -266,6 +274,7 @@ class AgentView:
         The origin is given as such or as an URL of it. Sitemaps are listed for everybody, so whoever asks gets the
         same. Raises InvalidURL, ClosedError.
         """
+        self._shared.check_usable()
         origin = Origin.given(origin)
         verdict = self._by_policy(origin.robots_url, origin)
         if verdict is not None and not verdict.allowed:
@@ -291,6 +300,7 @@ class AgentView:
         It comes from the event loop; also when the gatekeeper is closed. ``try_turn`` tells whether there is a turn.
         Raises ClosedError.
         """
+        self._shared.check_usable()
         entry = self._entries.get(str(origin))
         rules = None if entry is None else entry.rules.get(self._agent)  # a look is no time to forget a pace
         self._shared.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
@@ -305,6 +315,10 @@ class AgentView:
             method(ClosedError("the gatekeeper was closed"))
         else:
             closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
+
+    def check_loop(self) -> None:
+        """Raise WrongEventLoop if another event loop is running than the one to which the gate belongs."""
+        self._shared.check_loop()
 
     @property
     def clock(self) -> Clock:
@@ -331,7 +345,11 @@ class AgentView:
         return rules
 
     def exempted(self, url: str, reason: str) -> Verdict:
-        """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host."""
+        """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
+
+        Raises InvalidURL, ClosedError.
+        """
+        self._shared.check_usable()
         origin, _ = split(url)
         policy = self._policies.get(origin.pacing_host)
         if policy is not None and policy.deny:
@@ -361,6 +379,7 @@ class AgentView:
             return self._verdict(url, WITHOUT_RULE[Reason.INVALID_URL], note=error.problem)
 
     def _peek_slowly(self, url: str) -> Verdict | None:
+        self._shared.check_usable()
         origin, target = split(url)
         if (verdict := self._by_policy(url, origin)) is not None:
             return verdict

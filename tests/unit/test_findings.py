@@ -20,7 +20,6 @@ from politesse import (
     InvalidURL,
     MemoryStore,
     Origin,
-    PacingOptions,
     PoliteQueue,
     Reason,
 )
@@ -394,29 +393,3 @@ async def test_a_queue_names_what_it_cannot_use() -> None:
 def test_one_address_is_no_list_of_them() -> None:
     with pytest.raises(ConfigurationError, match=r"give a list, as in \['127.0.0.1'\]"):
         ScriptedResolver({"a.example": "127.0.0.1"})
-
-
-async def test_a_close_that_is_cancelled_on_its_way_closes_everything_all_the_same() -> None:
-    class Stubborn(ScriptedFetcher):
-        """Takes its time to be cancelled, where it is asked for a file that is no robots.txt."""
-
-        async def fetch(self, request: Any, /) -> Any:
-            if request.path == "/robots.txt":
-                return await super().fetch(request)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0.01)
-
-    fetcher = Stubborn({"https://example.com": ""})
-    gate = Gatekeeper(UA, fetcher=fetcher, enforce_usage={"tdm"}, pacing=PacingOptions(min_delay_s=0.0))
-    await gate.check("https://example.com/robots.txt")
-    gate.try_turn("https://example.com/page")  # has its tdmrep.json asked for, behind
-    await asyncio.sleep(0.005)
-    closing = asyncio.create_task(gate.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
-    assert fetcher.closed
-    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import random
 from collections import OrderedDict
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -121,7 +122,7 @@ class RobotsCache:
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(options.max_concurrent_fetches)
         self._closed = False
-        self._closing: asyncio.Future[None] | None = None
+        self._ending: list[asyncio.Task[None]] | None = None
 
     @property
     def in_flight(self) -> int:
@@ -182,22 +183,24 @@ class RobotsCache:
         except StoreError as error:
             self._publisher.publish(ComponentFailed(origin, "store", error))
 
-    async def aclose(self) -> None:
-        """End all flights; whoever waits for one gets ClosedError. Closes the fetcher and the store."""
-        if self._closing is None:
+    def shut(self) -> None:
+        """Answer nothing more, without waiting: pending and later questions raise ClosedError. Then call ``aclose``."""
+        if not self._closed:
             self._closed = True
-            tasks = self._flights.close("the gatekeeper was closed while robots.txt was asked for")
-            self._closing = asyncio.ensure_future(self._close(tasks))
-        await asyncio.shield(self._closing)  # who gives up waiting for it does not leave it half done
+            self._ending = self._flights.close("the gatekeeper was closed while robots.txt was asked for")
+            self.entries.clear()
+            self._weight_bytes = 0
 
-    async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.entries.clear()
-        self._weight_bytes = 0
-        try:
-            await self._fetcher.aclose()
-        finally:
-            await self._store.aclose()
+    async def aclose(self) -> None:
+        """End all flights, then close the fetcher and the store, whatever happens on the way."""
+        self.shut()
+        ending, self._ending = self._ending, None
+        if ending is None:
+            return
+        async with AsyncExitStack() as closing:  # the last one first
+            closing.push_async_callback(self._store.aclose)
+            closing.push_async_callback(self._fetcher.aclose)
+            await asyncio.gather(*ending, return_exceptions=True)
 
     def _refresh_behind(self, entry: Entry) -> None:
         if self._flights.get(str(entry.origin)) is not None or self._closed:

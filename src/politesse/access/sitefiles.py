@@ -148,7 +148,6 @@ class SiteFiles:
         self._weight_bytes = 0
         self._flights: Flights[Flight[SiteFile]] = Flights()
         self._closed = False
-        self._closing: asyncio.Future[None] | None = None
 
     @property
     def in_flight(self) -> int:
@@ -204,13 +203,11 @@ class SiteFiles:
 
     async def aclose(self) -> None:
         """End all flights; whoever waits for one gets ClosedError."""
-        if self._closing is None:
-            self._closed = True
-            tasks = self._flights.close("the gatekeeper was closed while a file of a site was asked for")
-            self._known.clear()
-            self._weight_bytes = 0
-            self._closing = asyncio.ensure_future(_ended(tasks))
-        await asyncio.shield(self._closing)  # who gives up waiting for it does not leave it half done
+        self._closed = True
+        self._known.clear()
+        self._weight_bytes = 0
+        tasks = self._flights.close("the gatekeeper was closed while a file of a site was asked for")
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _standing(self, url: str, known: _Known, late_s: float = 0.0) -> Standing | None:
         # What was judged in wall time is held to in monotonic time, however the wall clock may be set in between.
@@ -291,7 +288,3 @@ def _site_file(url: str, known: _Known, held: Standing) -> SiteFile:
         age_s=max(0.0, held.at_wall - source.fetched_wall),
         not_before=source.not_before if outcome is FileOutcome.RETRY else None,
     )
-
-
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
