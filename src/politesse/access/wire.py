@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -50,10 +51,10 @@ class Wire(asyncio.Protocol):
         self._tls: ssl.SSLObject | None = None
         self._head: bytearray | None = bytearray()  # None behind its end
         self._finished = False
-        self._broken = False
         if transport is not None:
             self._tls = transport.get_extra_info("ssl_object")
-            transport.set_protocol(self)
+            with suppress(NotImplementedError):  # then it sees no end
+                transport.set_protocol(self)
 
     def detach(self) -> None:
         """Let the transport talk to aiohttp again, unless another wire has taken over."""
@@ -67,7 +68,7 @@ class Wire(asyncio.Protocol):
 
         RFC 9112 9.8: without a valid closure alert a body that nothing else delimits is incomplete.
         """
-        return self._finished and not self._broken and (self._tls is None or _is_notified(self._tls))
+        return self._finished and (self._tls is None or _is_notified(self._tls))
 
     @property
     def peer(self) -> str | None:
@@ -95,8 +96,7 @@ class Wire(asyncio.Protocol):
         self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note whether it broke."""
-        self._broken = exc is not None
+        """Pass it on: the protocol of aiohttp ends the body here, if nothing else did."""
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:

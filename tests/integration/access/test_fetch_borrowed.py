@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.test_utils import TestServer
 
 from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
 from politesse.ports import FaultKind, FetchFault, FetchRequest
@@ -248,3 +250,20 @@ async def test_a_fetch_whose_session_closes_between_two_hops_is_a_fault() -> Non
 
     async with Server({"/robots.txt": close, "/r": response(200, FILE)}) as server:
         assert isinstance(await fetch_from(server, session=session), FetchFault)
+
+
+async def test_a_connection_that_is_handed_back_carries_a_large_page_afterwards() -> None:
+    peers = []
+
+    async def answer(request: web.Request) -> web.Response:
+        peers.append(request.transport and request.transport.get_extra_info("peername"))
+        return web.Response(body=FILE if request.path == "/robots.txt" else bytes(20 * 1024 * 1024))
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        async with Gatekeeper(UA, session=session) as gate:
+            assert await gate.check(str(server.make_url("/large")))
+        async with session.get(server.make_url("/large")) as page:
+            assert len(await page.read()) == 20 * 1024 * 1024
+        assert peers[0] == peers[1], "it went over another connection"

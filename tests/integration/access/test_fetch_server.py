@@ -165,12 +165,25 @@ async def test_a_resolver_that_never_answers_is_a_timeout(options: FetchOptions)
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.4")
-async def test_a_tls_handshake_that_never_ends_is_a_connect_timeout() -> None:
-    async with Server() as server:  # speaks no TLS, and waits for a head that never comes
-        origin = Origin.of(f"https://127.0.0.1:{server.port}/")
-        fetcher = AiohttpFetcher(UA, FetchOptions(connect_timeout_s=0.04))
+@pytest.mark.parametrize("host", ["127.0.0.1", "site.example"])
+async def test_a_tls_handshake_that_never_ends_is_a_connect_timeout(host: str) -> None:
+    async with Server() as server, asyncio.timeout(15):  # speaks no TLS, and waits for a head that never comes
+        origin = Origin.of(f"https://{host}:{server.port}/")
+        fetcher = AiohttpFetcher(UA, FetchOptions(connect_timeout_s=0.04), resolver=Names("site.example"))
         fault = faulted(await fetcher.fetch(FetchRequest(origin, 5)))
     assert (fault.kind, fault.status) == (FaultKind.TIMEOUT, None)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("host", ["127.0.0.1", "site.example"])
+async def test_an_answer_may_take_longer_than_connecting(host: str) -> None:
+    async def answer(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.8)
+        writer.write(response(200, FILE))
+
+    async with Server(answer) as server:
+        options = FetchOptions(connect_timeout_s=0.5)
+        assert responded(await fetch_from(server, options, host=host, resolver=Names("site.example"))).body == FILE
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.4")
