@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -198,7 +198,7 @@ class AiohttpFetcher:
             ssl=self._options.ssl_context or True,
         ) as response:
             if response.status in REDIRECTS:
-                return self._redirect(response, hops)
+                return self._redirect(response, hops, guard)
             response_headers = _headers(response)
             if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
                 raise aiohttp.ClientConnectionError("the proxy asks for credentials")
@@ -217,11 +217,11 @@ class AiohttpFetcher:
             return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
         return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
 
-    def _redirect(self, response: aiohttp.ClientResponse, hops: Hops) -> FetchFault | None:
+    def _redirect(self, response: aiohttp.ClientResponse, hops: Hops, guard: AddressGuard) -> FetchFault | None:
         """Move ``hops`` on to where the response points, or say why not."""
         target = hops.redirect(response.status, response.headers.get("Location", ""))
         if isinstance(target, FetchFault):
-            return target
+            return replace(target, private=guard.private)
         origin, url = target
         if origin.host != hops.request.origin.host and self._keeps_to_host:
             return hops.fault(FaultKind.REDIRECT_TARGET, _UNCHECKED.format(origin.host), response.status)
