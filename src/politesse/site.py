@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.admission import GivenUp
@@ -181,16 +181,21 @@ class PageFetcher:
 
         async def ask(hop: FetchRequest) -> FetchResult:
             try:
-                return await self._request(gate, hop)
+                result = await self._request(gate, hop)
             except Disallowed as error:
                 if not hop.first_url:
                     raise
                 detail = f"a redirect to what may not be requested: {error}"
                 return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
+            if isinstance(result, FetchFault) and result.private:
+                result = replace(result, private=None)  # no page leads to the private address of another host
+            return result
 
         result = await follow(request, ask)
         if result is None:  # nor may it follow by itself what the gate has not permitted
-            result = FetchFault(FaultKind.REDIRECT_TARGET, "a redirect, and the fetcher does not say where", request.url)
+            result = FetchFault(
+                FaultKind.REDIRECT_TARGET, "a redirect, and the fetcher does not say where", request.url
+            )
         return result
 
     async def aclose(self) -> None:

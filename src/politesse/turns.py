@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Where answers hold for less than the pace of their host, each would have run out when its turn comes, and to ask again
 # puts the turn off again. So what was got anew for a turn holds for it, for the day of RFC 9309 2.4.
 _HOLDS_S: Final = 86_400.0
+_UNAVAILABLE: Final = 503  # Service Unavailable
 
 
 class Turn:
@@ -213,7 +214,8 @@ class PacedFetcher:
     """Fetches robots.txt within the pace of its host: it waits for no interval, but what it takes is counted.
 
     It follows redirects itself, and every hop counts at its own host. A host that has asked to be left alone is not
-    asked for robots.txt either, and one that answers 429 or 503 is left alone from then on.
+    asked for robots.txt either, and one that answers 429, or 503 to a redirect or with Retry-After, is left alone from
+    then on.
 
     Args:
         fetcher: makes the requests, one for each hop.
@@ -289,9 +291,18 @@ class PacedFetcher:
         last = _pacing_host(result.final_url) or host
         if last != host:
             self._pacer.spend(host)  # the fetcher has followed a redirect itself: both hosts have answered a request
-        elapsed_s = self._clock.monotonic() - started_mono
-        if isinstance(result, FetchResponse):
-            self._pacer.spend(last, result.status, result.headers, elapsed_s)
+        if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last):
+            self._pacer.spend(last, result.status, result.headers, self._clock.monotonic() - started_mono)
         else:
             self._pacer.spend(last)
         return result
+
+
+def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
+    """Whether a 429 or 503 is said of the host, and not of the origin whose robots.txt is fetched alone.
+
+    A bare 503 of the origin itself is in the table of outcomes: it closes that origin, unless a copy serves, and says
+    nothing of the other ports. Behind a redirect there is no such entry: many origins may lead to the same host.
+    """
+    fetched_host = Origin.of(hop.first_url or hop.url).pacing_host
+    return result.status != _UNAVAILABLE or "retry-after" in result.headers or host != fetched_host
