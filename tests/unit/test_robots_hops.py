@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import AccessResult, CacheOptions, ClosedError, Gatekeeper, NotYet, PacingOptions, Reason
+from politesse import (
+    AccessResult,
+    CacheOptions,
+    ClosedError,
+    ComponentFailed,
+    Gatekeeper,
+    NotYet,
+    PacingOptions,
+    Reason,
+)
 from politesse.access.hops import Hops
-from politesse.events import ComponentFailed
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock
 
