@@ -274,7 +274,9 @@ async def test_fifth_redirect_is_followed_and_a_sixth_opens_the_site(
     ids=["private", "public", "not known"],
 )
 async def test_redirects_of_who_may_be_public_may_reach_nothing_private(
-    clock: ManualClock, private: bool | None, redirected: list[bool]
+    clock: ManualClock,
+    private: bool | None,  # noqa: FBT001 - as pytest hands it in
+    redirected: list[bool],
 ) -> None:
     first = "https://first.example"
     moves = {f"{first}/robots.txt": f"{first}/r", f"{first}/r": f"{CDN}/robots.txt"}
