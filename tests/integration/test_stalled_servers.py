@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 TIMEOUT_S: Final = 15.0
-# It has a process of its own: what it costs to accept a thousand connections is no cost of the gate. It listens at every
+# It has a process of its own: accepting a thousand connections is to cost the gate nothing. It listens at every
 # address of loopback, and prints the ports of its silent and of its healthy server.
 SERVER: Final = """
 import asyncio
