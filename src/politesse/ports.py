@@ -68,6 +68,7 @@ class FetchRequest:
         redirected: whether a redirect has sent us here, in a request before this one, from another host or a public
             address: then what no redirect may reach, a private address above all, is not to be asked.
         first_url: the URL that was to be fetched, where redirects have led from there to here; else empty.
+        last: whether this is the last hop: a redirect of its answer is one too many.
     """
 
     origin: Origin
@@ -76,6 +77,7 @@ class FetchRequest:
     path: str = "/robots.txt"
     redirected: bool = False
     first_url: str = ""
+    last: bool = False
 
     @property
     def url(self) -> str:

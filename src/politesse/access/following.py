@@ -23,7 +23,7 @@ async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[
         ask: makes one request, which follows none.
     """
     hops = Hops(request)
-    hop = replace(request, max_redirects=0)
+    hop = replace(request, max_redirects=0, last=request.max_redirects < 1)
     while True:
         result = await ask(hop)
         if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
@@ -42,6 +42,7 @@ async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[
             path=url.removeprefix(str(origin)),
             redirected=hop.redirected or _is_redirected(hop, result, origin),
             first_url=request.first_url or request.url,
+            last=len(hops.seen) > request.max_redirects,
         )
 
 

@@ -116,7 +116,7 @@ class EngineFetcher:
             if not isinstance(target, FetchFault):
                 hops.seen.append(target[1])
                 return None
-            if not target.location:  # else the answer to count is that of the next hop
+            if hops.request.last or not target.location:  # else the answer to count is that of the next hop
                 self._count_response(hops, response.status)
             return replace(target, private=guard.private)
         self._count_response(hops, response.status)
