@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 import aiohttp
 
+from politesse.access.admission import Admission
 from politesse.access.cache import RobotsCache
 from politesse.access.fetch import AiohttpFetcher, FetchOptions
 from politesse.access.guard import SystemResolver
@@ -149,8 +150,10 @@ class Gatekeeper(AgentView):
             pacer = ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
         options = _for_pace(cache or CacheOptions(), pacing)
         fetcher = fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver)
+        admission = Admission(clock, max_concurrent=options.max_concurrent_fetches)
+        total_timeout_s = (fetch or FetchOptions()).total_timeout_s
         robots_cache = RobotsCache(
-            PacedFetcher(fetcher, pacer, clock),
+            PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
             store if store is not None else MemoryStore(),
             dialect=dialect,
             options=options,
@@ -174,12 +177,12 @@ class Gatekeeper(AgentView):
             pacer,
             clock,
             publisher=publisher,
-            max_concurrent=options.max_concurrent_fetches,
+            admission=admission,
             # Wherever it redirects to: what is read to learn what may be used cannot wait for itself.
             gates={TDMREP_JSON: AgentView(shared, identity, enforces=False)},
         )
         shared.files = SiteFiles(pages, options=options, clock=clock, publisher=publisher, daily={TDMREP_JSON})
-        shared.reservations = Reservations(shared.files)
+        shared.reservations = Reservations(shared.files, robots_cache.reading)
         super().__init__(shared, identity)
         self._mode = mode
         self._closing: asyncio.Future[None] | None = None

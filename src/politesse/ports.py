@@ -65,8 +65,10 @@ class FetchRequest:
         max_redirects: how many redirects to follow; one more is a REDIRECT_LIMIT fault.
         validators: of the copy at hand, or None to ask without condition.
         path: which file, its query included; starts with ``/`` and is sent as it is.
-        redirected: whether another host has sent us here, in a request before this one: then what no redirect may
-            reach, a private address above all, is not to be asked.
+        redirected: whether a redirect has sent us here, in a request before this one, from another host or a public
+            address: then what no redirect may reach, a private address above all, is not to be asked.
+        first_url: the URL that was to be fetched, where redirects have led from there to here; else empty.
+        last: whether this is the last hop: a redirect of its answer is one too many.
     """
 
     origin: Origin
@@ -74,6 +76,8 @@ class FetchRequest:
     validators: Validators | None = None
     path: str = "/robots.txt"
     redirected: bool = False
+    first_url: str = ""
+    last: bool = False
 
     @property
     def url(self) -> str:
@@ -114,6 +118,8 @@ class FetchFault:
         retry_after_s: in how many seconds to ask again, where that is known.
         location: of a REDIRECT_LIMIT, the URL that the redirect which was not followed leads to; empty for a loop, or
             where the fetcher does not tell.
+        private: whether what redirected us is at a private address; None where that is not known.
+        final: of a REDIRECT_LIMIT, that it would be the same if more redirects were followed.
     """
 
     kind: FaultKind
@@ -122,6 +128,8 @@ class FetchFault:
     status: int | None = None
     retry_after_s: float | None = None
     location: str = ""
+    private: bool | None = None
+    final: bool = False
 
 
 FetchResult = FetchResponse | FetchFault
@@ -130,8 +138,18 @@ FetchResult = FetchResponse | FetchFault
 class Fetcher(Protocol):
     """Fetches robots.txt, and other files that a site keeps at a well-known path, over any HTTP client.
 
-    It follows redirects itself, checks each hop, bounds time and size, sends no cookies and no credentials, and
-    returns faults instead of raising them. Whatever it raises all the same closes the gate.
+    It bounds time and size, sends no cookies and no credentials, and returns faults instead of raising them. Whatever
+    it raises all the same closes the gate.
+
+    The gate follows redirects: it makes a request with ``max_redirects=0`` for each hop, once the host of that hop may
+    be asked, and takes ``location`` of the REDIRECT_LIMIT for the next one. The time limit of the fetcher holds for the
+    first hop; all later ones have what that leaves of 30 seconds, or of ``FetchOptions.total_timeout_s``. So a fetcher
+    has to tell the ``location``. One that does not is asked once more, to follow up to ``max_redirects`` itself and
+    check each hop: what it follows is asked without regard to the hosts on the way. A REDIRECT_LIMIT without
+    ``location`` does not open a site unless it is ``final``, or the answer to such a second request.
+
+    A redirect from a public address may not lead to a private one. Who can see addresses says ``private`` of the hop
+    that redirects, and refuses private addresses to a request that is ``redirected``.
     """
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:

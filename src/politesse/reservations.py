@@ -17,6 +17,7 @@ from politesse.site import get_file
 from politesse.usage import Usage, combine
 
 if TYPE_CHECKING:
+    from politesse.access.reading import ReadingThreads
     from politesse.access.sitefiles import SiteFile, SiteFiles
     from politesse.origin import Origin
     from politesse.turns import Gate
@@ -75,10 +76,12 @@ class Reservations:
 
     Args:
         files: where it comes from.
+        reading: threads for large ones; closed by whoever owns them.
     """
 
-    def __init__(self, files: SiteFiles) -> None:
+    def __init__(self, files: SiteFiles, reading: ReadingThreads) -> None:
         self._files = files
+        self._reading = reading
         self._read: LRUCache[str, tuple[bytes, Reserved]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_weight_bytes)
         self._flights: Flights[Flight[None]] = Flights()
         self._closed = False
@@ -99,7 +102,7 @@ class Reservations:
         doc = None
         if self._is_new(origin, file):
             large = len(file.body) > _READ_IN_THREAD_BYTES
-            doc = await asyncio.to_thread(_parse, file) if large else _parse(file)
+            doc = await self._reading.run(lambda: _parse(file)) if large else _parse(file)
         return self._take_in(origin, file, doc)
 
     def ask_ahead(self, gate: Gate, origin: Origin) -> None:

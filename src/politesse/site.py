@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from politesse.access.admission import GivenUp
 from politesse.access.cache import fetch_guarded
-from politesse.access.hops import Hops
+from politesse.access.following import follow
 from politesse.access.sitefiles import FileOutcome, SiteFile
 from politesse.datatxt import DATA_TXT, DataTxt
 from politesse.errors import Disallowed
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.turns import take
 from politesse.verdict import UNDECIDED, AccessResult
@@ -19,14 +19,16 @@ from politesse.verdict import UNDECIDED, AccessResult
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from politesse.access.admission import Admission
     from politesse.access.entry import Entry
+    from politesse.access.reading import ReadingThreads
     from politesse.access.sitefiles import SiteFiles
     from politesse.clock import Clock
     from politesse.datatxt import DataRecord, FieldNames
     from politesse.events import Publisher
     from politesse.origin import Origin
     from politesse.pacing.scoped import Pacer
-    from politesse.ports import Fetcher, FetchResult
+    from politesse.ports import Fetcher, FetchRequest, FetchResult
     from politesse.robots import RejectedSitemap
     from politesse.turns import Gate
     from politesse.verdict import Source, Verdict
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 # What takes longer than some milliseconds would be felt by every other task; a host name in foreign letters is dear.
 _READ_IN_THREAD_BYTES: Final = 64 * 1024
 _CHECK_IN_THREAD_BYTES: Final = 4 * 1024
+_MAX_DETAIL: Final = 300  # what an exception quotes may be long
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +94,22 @@ class Sitemaps:
         return self.source is not None and self.source.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 
 
-async def read_data_txt(gate: Gate, files: SiteFiles, origin: Origin, fields: FieldNames | None) -> DataTxtAnswer:
+async def read_data_txt(
+    gate: Gate, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
+) -> DataTxtAnswer:
     """Do what ``AgentView.datatxt`` says."""
     file = await get_file(gate, files, origin, DATA_TXT)
     if len(file.body) > _READ_IN_THREAD_BYTES:
-        return DataTxtAnswer(file, await asyncio.to_thread(DataTxt.parse, file.body, fields=fields))
+        return DataTxtAnswer(file, await reading.run(lambda: DataTxt.parse(file.body, fields=fields)))
     return DataTxtAnswer(file, DataTxt.parse(file.body, fields=fields))
 
 
-async def read_sitemaps(entry: Entry, agent: str) -> Sitemaps:
+async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
     """Return the sitemaps that an entry which answers ``agent`` knows of."""
     rules = entry.rules.get(agent)
     lines = NO_SITEMAPS if rules is None else rules.sitemap_lines
     if lines.weight_bytes > _CHECK_IN_THREAD_BYTES:
-        urls, rejected = await asyncio.to_thread(lines.check)
+        urls, rejected = await reading.run(lines.check)
     else:
         urls, rejected = lines.check()
     return Sitemaps(urls, rejected, entry.source)
@@ -147,7 +152,7 @@ class PageFetcher:
         pacer: gives the turns.
         clock: the clocks.
         publisher: hears of what the fetcher raises.
-        max_concurrent: how many requests may be under way at once; waiting for a turn does not count.
+        admission: says how many requests may be under way; waiting for a turn does not count.
         gates: by the path of a file, who is asked about it and its redirects instead of ``gate``.
     """
 
@@ -159,7 +164,7 @@ class PageFetcher:
         clock: Clock,
         *,
         publisher: Publisher,
-        max_concurrent: int,
+        admission: Admission,
         gates: Mapping[str, Gate],
     ) -> None:
         self._gate = gate
@@ -168,31 +173,30 @@ class PageFetcher:
         self._pacer = pacer
         self._clock = clock
         self._publisher = publisher
-        self._slots = asyncio.Semaphore(max_concurrent)
+        self._admission = admission
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Ask once, redirects included."""
         gate = self._gates.get(request.path, self._gate)
-        hops = Hops(request)
-        hop = FetchRequest(request.origin, 0, request.validators, request.path)
-        while True:
+
+        async def ask(hop: FetchRequest) -> FetchResult:
             try:
                 result = await self._request(gate, hop)
             except Disallowed as error:
-                if hop.url == request.url:
+                if not hop.first_url:
                     raise
-                return hops.fault(FaultKind.REDIRECT_TARGET, f"a redirect to what may not be requested: {error}")
-            if isinstance(result, FetchResponse) or not result.location:
-                return result
-            target = hops.redirect(result.status or 0, result.location)
-            if isinstance(target, FetchFault):
-                return target
-            origin, url = target
-            hops.seen.append(url)
-            elsewhere = origin.host != request.origin.host
-            hop = FetchRequest(
-                origin, 0, request.validators, url.removeprefix(str(origin)), redirected=hop.redirected or elsewhere
+                detail = f"a redirect to what may not be requested: {error}"
+                return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
+            if isinstance(result, FetchFault) and result.private:
+                result = replace(result, private=None)  # no page leads to the private address of another host
+            return result
+
+        result = await follow(request, ask)
+        if result is None:  # nor may it follow by itself what the gate has not permitted
+            result = FetchFault(
+                FaultKind.REDIRECT_TARGET, "a redirect, and the fetcher does not say where", request.url
             )
+        return result
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -200,8 +204,11 @@ class PageFetcher:
     async def _request(self, gate: Gate, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
         with await take(gate, self._pacer, self._clock, hop.url, None) as turn:
-            async with self._slots:
-                result = await fetch_guarded(self._fetcher, hop, self._publisher)
+            try:
+                async with self._admission.admit(hop.origin.pacing_host):
+                    result = await fetch_guarded(self._fetcher, hop, self._publisher)
+            except GivenUp as error:
+                result = FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
             if result.status is not None:
                 turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
             return result

@@ -266,7 +266,7 @@ class AgentView:
         Raises InvalidURL, ClosedError.
         """
         self._shared.check_usable()
-        return await read_data_txt(self, self._shared.files, Origin.given(origin), fields)
+        return await read_data_txt(self, self._shared.files, self._shared.cache.reading, Origin.given(origin), fields)
 
     async def sitemaps(self, origin: Origin | str) -> Sitemaps:
         """Return the sitemaps that the robots.txt of an origin lists, asking for robots.txt first if need be.
@@ -279,7 +279,8 @@ class AgentView:
         verdict = self._by_policy(origin.robots_url, origin)
         if verdict is not None and not verdict.allowed:
             return Sitemaps(verdict=verdict)
-        return await read_sitemaps(await self._shared.cache.entry(origin, self._agent), self._agent)
+        cache = self._shared.cache
+        return await read_sitemaps(await cache.entry(origin, self._agent), cache.reading, self._agent)
 
     async def usage(self, url: str) -> Usage | None:
         """Return what a site says about the use of a page: in robots.txt, and in its tdmrep.json, asked for as a page.

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from politesse.access.entry import Entry
 from politesse.access.flights import Flight, Flights
 from politesse.access.outcome import Record, Standing, advance, is_closed, standing
+from politesse.access.reading import ReadingThreads
 from politesse.access.revalidation import revalidate
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Event
@@ -53,7 +54,7 @@ class RobotsFetched(Event):
         origin: whose.
         status: of the answer, None where there was none.
         fault: what went wrong, as a phrase, or empty.
-        elapsed_s: how long it took.
+        elapsed_s: how long it took, redirects and the wait for a place included.
         source: what holds now.
     """
 
@@ -93,6 +94,7 @@ class RobotsCache:
         entries: by origin as text. The hot path reads it; nobody else writes it.
         fetches: how often robots.txt was asked for.
         normalise: brings a request target to the form that the rules compare.
+        reading: threads for large files, those of other keepers of files included; closed with the cache.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class RobotsCache:
         self.entries: OrderedDict[str, Entry] = OrderedDict()
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
+        self.reading = ReadingThreads()
         self._fetcher = fetcher
         self._store = store
         self._dialect = dialect
@@ -120,7 +123,6 @@ class RobotsCache:
         self._weight_bytes = 0
         self._flights: Flights[_Flight] = Flights()
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
-        self._slots = asyncio.Semaphore(options.max_concurrent_fetches)
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None
 
@@ -201,6 +203,7 @@ class RobotsCache:
             closing.push_async_callback(self._store.aclose)
             closing.push_async_callback(self._fetcher.aclose)
             await asyncio.gather(*ending, return_exceptions=True)
+            self.reading.close()
 
     def _refresh_behind(self, entry: Entry) -> None:
         if self._flights.get(str(entry.origin)) is not None or self._closed:
@@ -248,15 +251,15 @@ class RobotsCache:
     async def _ask(self, origin: Origin, record: Record | None) -> tuple[Record, Standing, float]:
         validators = None if record is None else record.validators
         request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
-        async with self._slots:
-            started_mono = self._clock.monotonic()
-            result = await revalidate(partial(fetch_guarded, self._fetcher, publisher=self._publisher), request)
-            at_mono = self._clock.monotonic()
+        started_mono = self._clock.monotonic()
+        result = await revalidate(partial(fetch_guarded, self._fetcher, publisher=self._publisher), request)
+        at_mono = self._clock.monotonic()
         now_wall = self._clock.wall()
         record = advance(record, result, now_wall, self._policy, self._jitter())
         held = self._held(origin, record, now_wall)
         await self._save(origin, record)
-        if not (isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED):  # there nobody was asked
+        closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
+        if not (closed and result.final_url == request.url):  # there nobody was asked
             self.fetches += 1
             self._publisher.publish(
                 RobotsFetched(origin, result.status, held.source.fault, at_mono - started_mono, held.source)
@@ -294,7 +297,7 @@ class RobotsCache:
         missing = agents - rules.keys()
         if missing:
             if len(body) > _PARSE_IN_THREAD_BYTES:
-                compiled = await asyncio.to_thread(_compile, body, self._dialect, origin, missing)
+                compiled = await self.reading.run(lambda: _compile(body, self._dialect, origin, missing))
             else:
                 compiled = _compile(body, self._dialect, origin, missing)
             for agent, rule_set in compiled.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -220,7 +220,7 @@ class AiohttpFetcher:
                 try:
                     if response.status in REDIRECTS and self._session is not None and self._options.proxy is None:
                         await self._look_back(response, guard, host, port)
-                    return await self._result(response, hops, conditional=conditional)
+                    return await self._result(response, guard, hops, conditional=conditional)
                 finally:
                     if (wire := _wire(response)) is not None:
                         wire.detach()
@@ -246,10 +246,12 @@ class AiohttpFetcher:
         if peer is not None:
             await guard.was_at(peer, host, port, self._options.connect_timeout_s)
 
-    async def _result(self, response: aiohttp.ClientResponse, hops: Hops, *, conditional: bool) -> FetchResult | None:
+    async def _result(
+        self, response: aiohttp.ClientResponse, guard: AddressGuard, hops: Hops, *, conditional: bool
+    ) -> FetchResult | None:
         """Return what the answer of one hop comes to; None where its redirect is to be followed."""
         if response.status in REDIRECTS:
-            return self._redirect(response, hops)
+            return self._redirect(response, hops, guard)
         response_headers = _headers(response)
         if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
             raise aiohttp.ClientConnectionError("the proxy asks for credentials")
@@ -268,11 +270,11 @@ class AiohttpFetcher:
             return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
         return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
 
-    def _redirect(self, response: aiohttp.ClientResponse, hops: Hops) -> FetchFault | None:
+    def _redirect(self, response: aiohttp.ClientResponse, hops: Hops, guard: AddressGuard) -> FetchFault | None:
         """Move ``hops`` on to where the response points, or say why not."""
         target = hops.redirect(response.status, response.headers.get("Location", ""))
         if isinstance(target, FetchFault):
-            return target
+            return replace(target, private=guard.private)
         _, url = target
         hops.seen.append(url)
         return None

@@ -157,6 +157,13 @@ class AddressGuard(AbstractResolver):
         self._seen_public = True
         self.next_hop()
 
+    @property
+    def private(self) -> bool | None:
+        """Whether all hops so far went to private addresses; None where somebody else found the address."""
+        if not self._seen_public:
+            return True
+        return None if self._blind else False
+
     def permits_host(self, host: str) -> bool:
         """Judge a URL's host before it is connected to: aiohttp resolves no literals. A name is judged later."""
         self._seen_before = self._seen_public

@@ -38,7 +38,9 @@ class CacheOptions:
         retry_max_s: the longest such wait.
         max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
         max_site_files_bytes: about how much memory other files than robots.txt may take, as data.txt.
-        max_concurrent_fetches: how many robots.txt are asked for at once; positive.
+        max_concurrent_fetches: how many robots.txt, and other files of sites, are fetched at once; positive. One that
+            takes longer than 50 ms does not count while others wait; of these there may be twenty times as many, but
+            no more than half of the file descriptors of the process. To one host there are never more than two.
     """
 
     min_lifetime_s: float = 60.0

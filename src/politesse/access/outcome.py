@@ -43,6 +43,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.freshness import freshness_lifetime_s, retry_after_s
+from politesse.errors import InvalidURL
+from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.verdict import AccessResult, Source
 
@@ -268,7 +270,7 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
         if trouble is not None:
             refresh_wall = trouble.retry_wall
             if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < trouble.retry_wall:
-                not_before = trouble.retry_wall  # it was said of the host, not of the file alone
+                not_before = trouble.retry_wall
         source = Source(
             robots_url=robots_url,
             result=copy.result,
@@ -278,7 +280,7 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fresh_until_wall=copy.fresh_until_wall,
             fault=copy.fault if trouble is None else trouble.fault,
             not_before=not_before,
-            of_host=not_before is not None,
+            of_host=not_before is not None and _is_of_host(trouble, robots_url),
         )
         return Standing(source, now_wall, serves_until, refresh_wall)
     if trouble is not None and now_wall < trouble.retry_wall:
@@ -294,10 +296,20 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
             fresh_until_wall=until_wall,
             fault=trouble.fault,
             not_before=until_wall,
-            of_host=trouble.result is AccessResult.TOO_MANY_REQUESTS,
+            of_host=_is_of_host(trouble, robots_url),
         )
         return Standing(source, now_wall, until_wall, until_wall)
     return None
+
+
+def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
+    """Whether a 429 was said of the host, as it is, and that host is the one asked, not one that it redirects to."""
+    if trouble is None or trouble.result is not AccessResult.TOO_MANY_REQUESTS:
+        return False
+    try:
+        return Origin.of(trouble.final_url).pacing_host == Origin.of(robots_url).pacing_host
+    except InvalidURL:  # of a record of somebody else's
+        return True
 
 
 def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:

@@ -107,6 +107,12 @@ class Bearing:
                 self._failures = 0  # quiet for as long as it was closed: forgiven
         return overruled + self._meter(headers, now_wall, options) if headers else overruled
 
+    def refuse(
+        self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
+    ) -> tuple[Overruled, ...]:
+        """Take in a 429 or 503 to a request for robots.txt: the later of Retry-After and our own backoff counts."""
+        return self._close(headers, elapsed_s, now_wall, options, jitter, backs_off=True)
+
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
         """Return ``pace``, or what the host's answers ask for if that is slower."""
         adaptive_s = options.adaptive_factor * self._latency_s
@@ -132,7 +138,14 @@ class Bearing:
         return max(forgiven_wall, quota_until_wall)
 
     def _close(
-        self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
+        self,
+        headers: Mapping[str, str],
+        elapsed_s: float,
+        now_wall: float,
+        options: PacingOptions,
+        jitter: float,
+        *,
+        backs_off: bool = False,
     ) -> tuple[Overruled, ...]:
         # What was under way already when the host said so the last time is the same refusal, not the next one.
         if not self._failures or now_wall - elapsed_s > self._failed_wall:
@@ -144,7 +157,10 @@ class Bearing:
             closed_s = _doubled(options.backoff_min_s, self._failures) * (1.0 + _JITTER * jitter)
             bound = Bound.BACKOFF
         else:
-            closed_s = max(asked_s, _doubled(_MIN_CLOSED_S, self._in_a_row))
+            least_s = _doubled(_MIN_CLOSED_S, self._in_a_row)
+            if backs_off:
+                least_s = max(least_s, _doubled(options.backoff_min_s, self._failures))
+            closed_s = max(asked_s, least_s)
             bound = Bound.RETRY_AFTER
         closed_s = min(closed_s, options.backoff_max_s)
         self.close(now_wall + closed_s, bound)

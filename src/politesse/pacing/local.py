@@ -22,9 +22,10 @@ from politesse.pacing.pace import PacingOptions
 from politesse.pacing.slot import Permit, Slot, Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from politesse.clock import Clock, Timer
+    from politesse.pacing.backoff import Overruled
     from politesse.robots import RuleSet
     from politesse.verdict import Bound, NotYet
 
@@ -254,14 +255,27 @@ class LocalPacer:
             return None
         return slot.bearing.closed_until_wall
 
-    def spend(self, key: str) -> None:
-        """Count a request that waited for no turn, as one for robots.txt: the interval to the next starts now."""
+    def spend(
+        self, key: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0
+    ) -> None:
+        """Count a request that waited for no turn, as one for robots.txt: the interval to the next starts now.
+
+        Args:
+            key: the pacing key.
+            status: of the answer: 429 and 503 close the host; None where there was none.
+            headers: of the answer, names in lower case.
+            elapsed_s: how long it took.
+        """
         slot = self._slots.get(key) or self._new(key)
-        now_mono = self._monotonic()
+        now_mono, now_wall = self._monotonic(), self._wall()
         slot.last_mono = now_mono
         slot.spent = True
         slot.marks += 1
-        slot.schedule(now_mono, self._wall())
+        if status in CLOSING:
+            bearing = slot.bearing = slot.bearing or Bearing()
+            # Without jitter: robots.txt is asked for again when its own backoff is over, and is to find the host open.
+            self._tell(slot, bearing.refuse(headers or _NO_HEADERS, elapsed_s, now_wall, slot.options, 0.0))
+        slot.schedule(now_mono, now_wall)
         self._arm(slot)
 
     def set_options(self, key: str, options: PacingOptions | None) -> None:
@@ -324,9 +338,11 @@ class LocalPacer:
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
         jitter = self._jitter() if status in CLOSING else 0.0
-        for overruled in bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter):
-            event = HeaderOverruled(slot.key, overruled.field, overruled.value, overruled.applied_s)
-            self._publisher.publish(event)
+        self._tell(slot, bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter))
+
+    def _tell(self, slot: Slot, overruled: Iterable[Overruled]) -> None:
+        for header in overruled:
+            self._publisher.publish(HeaderOverruled(slot.key, header.field, header.value, header.applied_s))
 
     def _check_open(self, key: str) -> None:
         if self._closed:

@@ -157,13 +157,17 @@ class ScopedPacer:
         """Return the Unix time until which the key of ``host`` is to be left alone; None if it is not."""
         return await self._first.closed_until(await self._finders[0].find(host))
 
-    def spend(self, host: str) -> None:
-        """Count a request that waited for no turn, in all scopes."""
+    def spend(
+        self, host: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0
+    ) -> None:
+        """Count a request that waited for no turn, in all scopes; its answer speaks for the key."""
         if self._closed:
             return
-        keys = self._known(host, lambda: self.spend(host))
+        keys = self._known(host, lambda: self.spend(host, status, headers, elapsed_s))
         if keys is not None:
-            for pacer, key in zip(self._pacers, keys, strict=True):
+            first, *others = keys
+            self._first.spend(first, status, headers, elapsed_s)
+            for pacer, key in zip(self._pacers[1:], others, strict=True):
                 pacer.spend(key)
 
     def set_options(self, host: str, options: PacingOptions | None) -> None:

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from politesse import Gatekeeper
 from politesse.access.entry import Entry
 from politesse.access.options import CacheOptions
 from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResult, Validators
-from politesse.testing import ScriptedFetcher
+from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.unit.access.caching import (
     BOT,
@@ -115,14 +116,17 @@ async def test_who_asks_after_the_others_have_gone_joins_the_flight() -> None:
 
 
 async def test_no_more_than_so_many_robots_txt_are_asked_for_at_once() -> None:
-    async with caching(options=CacheOptions(max_concurrent_fetches=3)) as bench:
-        bench.scripted.gate.clear()
-        tasks = [bench.start(f"https://host{number}.example") for number in range(10)]
+    fetcher, options = ScriptedFetcher(), CacheOptions(max_concurrent_fetches=3)
+    async with Gatekeeper(
+        "ExampleBot/1.0 (+https://example.com)", fetcher=fetcher, clock=ManualClock(), cache=options
+    ) as gate:
+        fetcher.gate.clear()
+        asking = asyncio.ensure_future(gate.check_batch(f"https://host{number}.example/" for number in range(10)))
         await settle()
-        assert len(bench.scripted.requests) == 3
-        bench.scripted.gate.set()
-        await asyncio.gather(*tasks)
-        assert len(bench.scripted.requests) == 10
+        assert len(fetcher.requests) == 3
+        fetcher.gate.set()
+        await asking
+        assert len(fetcher.requests) == 10
 
 
 @pytest.mark.clause("RFC 9309 2.3")

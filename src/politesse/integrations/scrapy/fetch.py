@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import scrapy.exceptions
@@ -23,9 +24,9 @@ from politesse.access.fetch import MIN_BODY_BYTES
 from politesse.access.guard import AddressGuard, SystemResolver
 from politesse.access.hops import REDIRECTS, Hops
 from politesse.integrations.scrapy.engine import patiently
+from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
 from politesse.robots.lexer import cut_at_line_end
-from politesse.robots.ruleset import ROBOTS_TXT as ROBOTS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,7 @@ class EngineFetcher:
         crawler.signals.connect(self._bytes_received, signals.bytes_received)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask once, redirects included."""
+        """Ask once, redirects included as far as the request says."""
         hops = Hops(request)
         try:
             async with asyncio.timeout(_TIMEOUT_S + _GRACE_S):
@@ -79,9 +80,12 @@ class EngineFetcher:
             result = hops.fault(FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
         except IgnoreRequest as error:
             result = hops.fault(FaultKind.INTERNAL, str(error))
-        if request.path != ROBOTS_PATH:
+        if not _is_robots_txt(request):
             return result
-        self._count("request_count")
+        if not request.first_url:
+            self._count("request_count")
+        if isinstance(result, FetchFault) and result.location:
+            return result  # it is the next hop that comes to something
         if isinstance(result, FetchResponse):
             await self._tell(result)
         return self._excused(result) if self._allows else result
@@ -112,8 +116,9 @@ class EngineFetcher:
             if not isinstance(target, FetchFault):
                 hops.seen.append(target[1])
                 return None
-            self._count_response(hops, response.status)
-            return target
+            if hops.request.last or not target.location:  # else the answer to count is that of the next hop
+                self._count_response(hops, response.status)
+            return replace(target, private=guard.private)
         self._count_response(hops, response.status)
         body, truncated = b"", False
         if 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
@@ -137,7 +142,7 @@ class EngineFetcher:
                 {"request": request, "f_exception": error},  # noqa: TRY401 - the words of Scrapy's own
                 extra={"spider": self._crawler.spider},
             )
-            if hops.request.path == ROBOTS_PATH:
+            if _is_robots_txt(hops.request):
                 self._count(f"exception_count/{type(error)}")
             return hops.fault(_kind(error), str(error) or type(error).__name__)
 
@@ -198,16 +203,22 @@ class EngineFetcher:
         fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
         # The one fault that opens a site; a status of 404 would do so too, but is not what was answered.
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
-        return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status)
+        return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
 
     def _count_response(self, hops: Hops, status: int) -> None:
-        if hops.request.path == ROBOTS_PATH:
+        if _is_robots_txt(hops.request):
             self._count("response_count")
             self._count(f"response_status_count/{status}")
 
     def _count(self, name: str) -> None:
         if (stats := self._crawler.stats) is not None:
             stats.inc_value(f"robotstxt/{name}")
+
+
+def _is_robots_txt(request: FetchRequest) -> bool:
+    """Whether a robots.txt is fetched, wherever redirects have led."""
+    url = request.first_url or request.url
+    return url == Origin.of(url).robots_url
 
 
 def _headers(headers: Headers) -> dict[str, str]:
