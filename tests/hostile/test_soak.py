@@ -71,15 +71,20 @@ class Crawl:
                 self._queue.put_nowait(origin + URLS[n % len(URLS)].format(n))
                 self.put += 1
 
-    async def run(self, tasks: int, seconds: float) -> None:
-        """Crawl for so long with so many workers, of which some are cancelled and replaced on the way."""
+    async def run(self, tasks: int, seconds: float, least_pages: int) -> None:
+        """Crawl for so long with so many workers, of which some are cancelled and replaced on the way.
+
+        On a busy machine it takes longer, until so many pages were answered.
+        """
         timeout = aiohttp.ClientTimeout(total=PAGE_TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             # Else aiohttp asks twice where a server closes without an answer, within the same turn.
             session._retry_connection = False
             until = time.monotonic() + seconds
-            while time.monotonic() < until and (self._queue.qsize() or self._queue.statistics().under_way):
+            while self._queue.qsize() or self._queue.statistics().under_way:
+                if time.monotonic() >= until and self.answered.total() >= least_pages:
+                    break
                 while len(self._workers) < tasks:
                     worker = asyncio.create_task(self._work(session))
                     self._workers.add(worker)
@@ -205,13 +210,14 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     process, sites = await _start_web(origins, seed)
+    healthy = sum(not site.fault for site in sites.values())
     try:
         before = _open_files()
         async with Gatekeeper(UA, **OPTIONS) as gate:
             crawl = Crawl(
                 gate, urls_per_site=int(seconds / MIN_DELAY_S), origins=list(sites), chance=random.Random(seed)
             )
-            await crawl.run(tasks, seconds)
+            await crawl.run(tasks, seconds, least_pages=healthy + 1)
             crawl.check_counts()
         assert await _left_behind() == []
         assert await _closed_files(before) == before
@@ -234,7 +240,6 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
         if site.fault == web.FLAPPING:
             _check_flapping(logs[origin])
     assert crawl.cancelled > 0
-    healthy = sum(not site.fault for site in sites.values())
     assert pages > healthy, "a crawl that hardly asks proves nothing"
     sys.stdout.write(
         f"\n{len(sites)} origins, {healthy} of them good: {crawl.fetched.total()} robots.txt, {pages} pages, "

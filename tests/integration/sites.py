@@ -151,7 +151,7 @@ async def serving(site: Site, host: str = "127.0.0.1") -> AsyncIterator[Site]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)
 

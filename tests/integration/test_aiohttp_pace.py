@@ -217,12 +217,12 @@ async def test_longest_wait_is_kept(site: Site, gate: Gatekeeper, session: aioht
 
 @pytest.mark.realtime
 async def test_waiting_for_a_turn_counts_against_the_timeout(site: Site) -> None:
-    async with slow_gate(0.5) as gate, paced(gate, timeout=aiohttp.ClientTimeout(total=0.2)) as session:
+    async with slow_gate(3.0) as gate, paced(gate, timeout=aiohttp.ClientTimeout(total=1.0)) as session:
         with pytest.raises(TimeoutError):
             await session.get(f"{site.base}/page")
         assert site.paths == ["/robots.txt"]
         assert (turns(gate), gate.statistics().waiting) == (0, 0)
-        async with session.get(f"{site.base}/page", timeout=aiohttp.ClientTimeout(total=5)) as response:
+        async with session.get(f"{site.base}/page", timeout=aiohttp.ClientTimeout(total=30)) as response:
             assert response.status == 200
 
 
@@ -321,7 +321,7 @@ async def test_unread_response_lets_go_of_its_host_after_the_timeout_of_the_sess
         response = await session.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout())
         assert turns(gate) == 1
         await until(lambda: turns(gate) == 0)
-        await visit(session, f"{site.base}/page")
+        await visit(session, f"{site.base}/page", timeout=aiohttp.ClientTimeout())
         site.go_on.set()
         assert await response.text() == "first last"  # its turn has ended, not it
 

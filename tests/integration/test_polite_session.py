@@ -258,20 +258,22 @@ async def test_turn_ends_with_raise_for_status(site: Site, gate: Gatekeeper, pol
     assert turns(gate) == 0
 
 
+@pytest.mark.realtime
 async def test_turn_ends_when_the_body_breaks_off(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    async with polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=0.02)) as response:
+    async with polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=1.0)) as response:
         with pytest.raises(aiohttp.SocketTimeoutError):
             await response.read()
     assert turns(gate) == 0
     await polite.get(f"{site.base}/page")
 
 
+@pytest.mark.realtime
 async def test_dropped_response_whose_body_broke_off_ends_its_turn(
     site: Site, gate: Gatekeeper, polite: PoliteSession
 ) -> None:
-    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=0.02))
+    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=1.0))
     assert turns(gate) == 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while turns(gate):
             gc.collect()
             await asyncio.sleep(0.01)
@@ -291,7 +293,7 @@ async def test_dropped_response_ends_its_turn_with_its_body(
 async def test_dropped_response_that_never_ends_is_closed_after_the_total_timeout(
     site: Site, gate: Gatekeeper, polite: PoliteSession
 ) -> None:
-    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(total=0.05))
+    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(total=1.0))
     assert turns(gate) == 1
     await until(lambda: turns(gate) == 0)
     await polite.get(f"{site.base}/page")
@@ -376,12 +378,12 @@ async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
 
 @pytest.mark.realtime
 async def test_waiting_for_the_first_turn_costs_nothing_of_the_timeout(site: Site) -> None:
-    timeout = aiohttp.ClientTimeout(total=0.3)
-    async with slow_gate(0.5) as gate, PoliteSession(gate, timeout=timeout) as polite:
-        await polite.get(f"{site.base}/a")  # half a second after robots.txt
+    timeout = aiohttp.ClientTimeout(total=1.0)
+    async with slow_gate(1.2) as gate, PoliteSession(gate, timeout=timeout) as polite:
+        await polite.get(f"{site.base}/a")  # 1.2 s after robots.txt
         await polite.get(f"{site.base}/b")
     assert site.paths == ["/robots.txt", "/a", "/b"]
-    assert site.seen[2].started - site.seen[1].ended >= 0.5
+    assert site.seen[2].started - site.seen[1].ended >= 1.2
 
 
 @pytest.mark.realtime
@@ -401,9 +403,9 @@ async def test_wait_of_three_seconds_is_nothing_to_a_timeout_of_two(site: Site) 
 @pytest.mark.realtime
 async def test_waiting_for_a_later_turn_counts_against_the_timeout(site: Site) -> None:
     site.redirects["/moved"] = (302, "/page")
-    async with slow_gate(0.5) as gate, PoliteSession(gate) as polite:
+    async with slow_gate(3.0) as gate, PoliteSession(gate) as polite:
         with pytest.raises(TimeoutError):
-            await polite.get(f"{site.base}/moved", timeout=aiohttp.ClientTimeout(total=0.2))
+            await polite.get(f"{site.base}/moved", timeout=aiohttp.ClientTimeout(total=1.0))
         assert (turns(gate), gate.statistics().waiting) == (0, 0)
     assert site.pages == ["/moved"]
 
@@ -422,6 +424,7 @@ async def test_host_that_asks_to_be_left_alone_is(
 
 
 async def test_longest_wait_is_that_of_the_request_or_else_of_the_session(site: Site, gate: Gatekeeper) -> None:
+    await gate.check(f"{site.base}/slow")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
             await polite.get(f"{site.base}/page")
@@ -435,6 +438,7 @@ async def test_longest_wait_is_that_of_the_request_or_else_of_the_session(site: 
 
 async def test_longest_wait_holds_for_each_hop(site: Site, other: Site, gate: Gatekeeper) -> None:
     other.redirects["/moved"] = (302, f"{site.base}/page")
+    await gate.check(f"{other.base}/moved")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
             await polite.get(f"{other.base}/moved", max_wait_s=0.01)
