@@ -199,6 +199,27 @@ DIALECT_GROUPS: Final = st.binary(min_size=120, max_size=120).map(
 )
 """The same, with what only some dialects tell apart."""
 
+# What makes, ends and only looks like an escape.
+ESCAPES: Final = ("%", "%", "4", "a", "2", "5", "*", "*", "%25", "%4F", "%ab", "z", "?", "%3A", "/", "%%", "%a", "")
+SENT: Final = ("%", "4", "a", "25", "%4f", "%AB", "%254", "%25a", "z", "?", "%3a", "/", "%C3", "5", "%25")
+
+
+def _percent_signs(octets: bytes) -> Case:
+    choices = Choices(octets)
+    lines = []
+    for _ in range(1 + choices.number(3)):
+        path = "".join(choices.one_of(ESCAPES) for _ in range(choices.number(7)))
+        end = choices.one_of(("", "", "$", "*", "*$"))
+        lines.append(f"{choices.one_of(('Disallow', 'Allow'))}: {choices.one_of(('/', '*'))}{path}{end}")
+    targets = tuple(
+        "/" + "".join(choices.one_of(SENT) for _ in range(choices.number(8))) for _ in range(1 + choices.number(6))
+    )
+    return Case("\n".join(["User-agent: *", *lines]).encode(), targets)
+
+
+PERCENT_SIGNS: Final = st.binary(min_size=100, max_size=100).map(_percent_signs)
+"""Patterns and targets of escapes, and of percent signs that are none."""
+
 HOSTS: Final = (
     "example.com",
     "EXAMPLE.com",

@@ -11,7 +11,7 @@ from politesse.origin import Origin
 from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Reason
 from tests.property import reference_conner, reference_google, reference_koster, reference_perl
-from tests.property.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, Case
+from tests.property.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, PERCENT_SIGNS, Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,13 @@ def test_every_other_dialect_has_a_reference() -> None:
 @settings(max_examples=2_000, deadline=None)
 @given(case=ONE_GROUP)
 def test_one_group_is_read_as_by_the_letter(dialect: Dialect, case: Case) -> None:
+    _hold(dialect, case, "ExampleBot")
+
+
+@pytest.mark.parametrize("dialect", [Dialect.GOOGLE, Dialect.KOSTER_1996])
+@settings(max_examples=3_000, deadline=None)
+@given(case=PERCENT_SIGNS)
+def test_percent_signs_are_read_as_by_the_letter(dialect: Dialect, case: Case) -> None:
     _hold(dialect, case, "ExampleBot")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from politesse.robots import RobotsTxt
 from politesse.verdict import Reason
 from tests.property import reference
-from tests.property.strategies import MANY_GROUPS, ONE_GROUP, Case
+from tests.property.strategies import MANY_GROUPS, ONE_GROUP, PERCENT_SIGNS, Case
 
 if TYPE_CHECKING:
     from politesse.robots import Match
@@ -45,6 +45,12 @@ def test_most_specific_match_is_that_of_the_literal_reading(case: Case) -> None:
 def test_groups_are_those_of_the_literal_reading(case: Case) -> None:
     for token in ("FooBot", "BAR-bot", "OtherBot"):
         _hold(case, token)
+
+
+@settings(max_examples=4_000, deadline=None)
+@given(PERCENT_SIGNS)
+def test_percent_signs_are_those_of_the_literal_reading(case: Case) -> None:
+    _hold(case, "ExampleBot")
 
 
 @settings(max_examples=1_000, deadline=None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from politesse import ConfigurationError, FetchOptions, Gatekeeper, PolitesseWarning, __version__
 from politesse.cli.console import abandon_output, errors, plain
 from politesse.identity import Identity
-from politesse.robots import product_token
+from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 from politesse.text import printable
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Asking:
     @classmethod
     def of(cls, agent: str, timeout_s: float) -> Asking:
         """Take a product token or a User-Agent; raises ConfigurationError where neither names a crawler."""
-        token = product_token(agent)
-        if token in {"", "mozilla"}:
+        token = first_word(agent)
+        if token in {"", EVERYBODY, BROWSER}:
             raise ConfigurationError(
                 f"--agent {agent!r}: give the product token that robots.txt would name, as in 'ExampleBot'"
             )

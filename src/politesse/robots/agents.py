@@ -64,7 +64,7 @@ def first_word(value: str) -> str:
     """
     if value == EVERYBODY:
         return EVERYBODY
-    name = _SUFFIX.split(value, maxsplit=1)[0]
+    name = _SUFFIX.split(value.strip(" \t"), maxsplit=1)[0]
     return name.lower() if name.isascii() else ""
 
 

@@ -46,7 +46,8 @@ class Explanation:
 def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanation:
     """Tell how ``robots`` judges a URL or target for a crawler; raises InvalidURL.
 
-    ``agent`` is as in ``RobotsTxt.rules_for``, ConfigurationError included. Each rule is compiled by itself: time is linear in their number.
+    ``agent`` is as in ``RobotsTxt.rules_for``, ConfigurationError included. Each rule is compiled by itself: time is
+    linear in their number.
     """
     groups = robots.groups_for(agent)
     rules = robots.rules_for(agent)

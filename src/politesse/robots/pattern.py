@@ -203,7 +203,7 @@ def is_literal(form: str) -> bool:
     return "*" not in form and ("%" not in form or _BARE_PERCENT.search(form) is None)
 
 
-def wildcard(form: str) -> Wildcard:
+def wildcard_of(form: str) -> Wildcard:
     """Return the wildcard of what ``match_form`` returned and ``is_literal`` denied."""
     if "*" not in form:
         form += "*"  # a pattern that ends within an escape
@@ -302,37 +302,45 @@ class _CutEscapes(Wildcard):
     """One with segments that end in ``%`` and one hex digit, for which there are two spellings in a target.
 
     ``%4`` is the start of ``%4F``, and also the text that targets hold as ``%254``. (For ``%2`` one spelling does:
-    ``%25`` starts with it.)
+    ``%25`` starts with it.) What is searched for is what both have in common, so that each place is passed once.
     """
 
-    __slots__ = ("_spelled",)
+    __slots__ = ("_tails",)
 
     def __init__(self, form: str) -> None:
-        super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))  # head and needle: what both spellings have in common
-        segments = form.removesuffix("$").split("*")
-        # The last of an anchored pattern is text only: it ends at the end of the target.
-        self._spelled = tuple(map(_spellings, segments[:-1] if self._anchored else segments))
+        super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
+        self._tails = tuple(map(_tails, form.removesuffix("$").split("*")))
 
     def matches(self, target: str) -> bool:
         """Whether ``target``, in normal form, matches from its first octet."""
-        if not target.startswith(self._spelled[0]):
+        if not target.startswith(self.head):
             return False
-        position = min(len(spelling) for spelling in self._spelled[0] if target.startswith(spelling))
-        for spellings in self._spelled[1:]:
-            # The place that ends first is as good as any: what follows has the more room.
-            places = [(target.find(spelling, position), len(spelling)) for spelling in spellings]
-            ends = [place + length for place, length in places if place >= 0]
-            if not ends:
+        position = _behind(target, len(self.head), self._tails[0])
+        segments = self._middle if self._anchored else (*self._middle, self._last)
+        for segment, tails in zip(segments, self._tails[1:], strict=False):
+            if position < 0:
                 return False
-            position = min(ends)
-        return not self._anchored or (target.endswith(self._last) and len(target) - len(self._last) >= position)
+            # The leftmost place is as good as any: two spellings that overlap do not exist.
+            place = target.find(segment, position)
+            while place >= 0 and (position := _behind(target, place + len(segment), tails)) < 0:
+                place = target.find(segment, place + 1)
+            if place < 0:
+                return False
+        if self._anchored:
+            return 0 <= position <= len(target) - len(self._last) and target.endswith(self._last)
+        return position >= 0
 
 
-def _spellings(segment: str) -> tuple[str, ...]:
+def _tails(segment: str) -> tuple[str, ...]:
+    """Return what may stand behind the part of a segment that is searched for."""
     if _CUT_BEHIND_A_DIGIT.search(segment) is None:
-        return (segment,)
-    stem, digit = segment[:-1], segment[-1]
-    return (f"{stem}{digit.upper()}", f"{stem}25{digit}")
+        return ("",)
+    return (segment[-1].upper(), f"25{segment[-1]}")
+
+
+def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
+    """Return the place behind the one of ``tails`` that stands at ``place``, -1 for none."""
+    return next((place + len(tail) for tail in tails if target.startswith(tail, place)), -1)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
@@ -342,7 +350,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     """
     form = match_form(pattern)
     if not is_literal(form):
-        return wildcard(form).matches
+        return wildcard_of(form).matches
     if form.endswith("$"):
         return form[:-1].__eq__
     return lambda target: target.startswith(form)

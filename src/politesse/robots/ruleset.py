@@ -27,7 +27,7 @@ from politesse.robots.pattern import (
     match_form,
     match_plain_url,
     match_simple_url,
-    wildcard,
+    wildcard_of,
 )
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.usage import NOTHING_STATED
@@ -251,7 +251,7 @@ class RuleSet:
         for pattern, rule in rules.items():
             form = match_form(pattern) if "*" in pattern or "%" in pattern else pattern
             if not is_literal(form):
-                wildcards.append((wildcard(form), rule))
+                wildcards.append((wildcard_of(form), rule))
             elif form.endswith("$"):
                 _keep_stronger(self._exact, form[:-1], rule)
             else:

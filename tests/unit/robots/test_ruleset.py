@@ -315,8 +315,7 @@ def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
     assert len(rules()) == 0
     assert len(rules("disallow:", "allow:", "disallow: x", "disallow: /\0")) == 0
     assert (
-        len(rules("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a"))
-        == 5
+        len(rules("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a")) == 5
     )
 
 

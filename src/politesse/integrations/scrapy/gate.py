@@ -17,7 +17,7 @@ from politesse.gatekeeper import Gatekeeper
 from politesse.integrations.scrapy.fetch import EngineFetcher
 from politesse.pacing.pace import PacingOptions
 from politesse.policy import HostPolicy
-from politesse.robots import product_token
+from politesse.robots.agents import first_word, product_token
 from politesse.text import printable
 from politesse.verdict import AccessResult, utc
 
@@ -55,7 +55,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
     try:
         gate = Gatekeeper(
             user_agent,
-            token=product_token(named) if named else None,
+            token=first_word(named) if named else None,
             cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
             pacing=replace(pacing, min_delay_s=_floor_s(crawler), max_concurrent=1),
             fetcher=EngineFetcher(crawler, on_error),
