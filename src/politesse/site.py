@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.cache import fetch_guarded
@@ -94,6 +94,9 @@ class Sitemaps:
 async def read_data_txt(gate: Gate, files: SiteFiles, origin: Origin, fields: FieldNames | None) -> DataTxtAnswer:
     """Do what ``AgentView.datatxt`` says."""
     file = await get_file(gate, files, origin, DATA_TXT)
+    if file.outcome is FileOutcome.FOUND and file.is_web_page:
+        fault = "a web page was sent in its place"
+        file = replace(file, outcome=FileOutcome.UNKNOWN, body=b"", truncated=False, content_type="", fault=fault)
     if len(file.body) > _READ_IN_THREAD_BYTES:
         return DataTxtAnswer(file, await asyncio.to_thread(DataTxt.parse, file.body, fields=fields))
     return DataTxtAnswer(file, DataTxt.parse(file.body, fields=fields))

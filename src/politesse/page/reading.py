@@ -75,31 +75,36 @@ class _Open:
         parent: the element that it lies in; None where that is one of HTML which lies in no SVG or MathML.
         out: the nearest ancestor whose children are HTML; None likewise.
         base: the nearest ancestor that is of HTML itself; None likewise.
-        point: the nearest ancestor that is not of HTML.
+        floor: the nearest ancestor that no end tag of HTML but its own closes: an integration point, or a template.
         template: the nearest ``<template>`` of HTML, itself included; None where there is none within.
     """
 
-    __slots__ = ("_unsure", "base", "kind", "name", "out", "parent", "point", "template")
+    __slots__ = ("_unsure", "base", "floor", "kind", "name", "out", "parent", "template")
 
     def __init__(self, name: str, kind: _Kind, parent: _Open | None) -> None:
         self.name = name
         self.kind = kind
-        self.parent = self.out = self.base = self.point = parent
+        self.parent = self.out = self.base = self.floor = parent
         self.template: _Open | None = None
         if parent is not None:
             self.template = parent.template
             self.out = parent.out if parent.kind in _FOREIGN else parent
             self.base = parent if parent.kind in _IN_HTML else parent.base
-            self.point = parent.point if parent.kind in _IN_HTML else parent
+            self.floor = parent if parent.is_floor else parent.floor
         if name == "template" and kind is _Kind.HTML:
             self.template = self
         self._unsure: _Open | None = None
 
     @property
+    def is_floor(self) -> bool:
+        """Whether it can be a floor of another."""
+        return self.kind not in _IN_HTML or self.template is self
+
+    @property
     def unsure(self) -> _Open:
-        """What stands for the elements of HTML that may be open in the integration point that this is, or lies in."""
-        if self.kind in _IN_HTML and self.point is not None:
-            return self.point.unsure
+        """What stands for the elements of HTML that may be open in this floor, or in that which it lies in."""
+        if not self.is_floor and self.floor is not None:
+            return self.floor.unsure
         if self._unsure is None:
             self._unsure = _Open("", _Kind.UNSURE, self)
         return self._unsure
@@ -136,7 +141,7 @@ class Reading:
         """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both where that is not known."""
         if self.open is None or self.open.kind is _Kind.HTML:
             return (False,)
-        return (True, False) if self.open.kind is _Kind.UNSURE else (True,)
+        return (False, True) if self.open.kind is _Kind.UNSURE else (True,)
 
     @property
     def is_plain(self) -> bool:
@@ -177,20 +182,24 @@ class Reading:
                 self.end_html(name)
             self.open = top.parent
             return [self]
-        foreign = top if top.point is None or top.kind not in _IN_HTML else top.point
-        closing = _closing(foreign, name)
-        if closing is not None and foreign is top:
+        floor = top if top.is_floor or top.floor is None else top.floor
+        closing = _closing(floor, name)
+        if closing is not None and floor is top:
             self.open = closing.parent
             return [self]
         if name == "template":
             without = [self._without_template(top)]
             return without if closing is None else [*without, self._with(closing.parent)]
+        if floor.kind is _Kind.HTML:
+            self.end_html(name)
+            self.open = top if top is floor else floor.unsure
+            return [self]
         # Else it is up to the elements of HTML: one may close, with all that lies in it, or none.
-        ways: list[_Open | None] = [top] if foreign is top else [foreign.unsure]
+        ways: list[_Open | None] = [top] if floor is top else [floor.unsure]
         if closing is not None:
             ways.append(closing.parent)
         else:
-            ways.append(None if foreign.base is None else foreign.base.unsure)
+            ways.append(None if floor.base is None else floor.base.unsure)
         if name in _TABLE:
             ways.append(None)  # 13.2.6.4.15 and others: so do end tags
         self.end_html(name)

@@ -190,6 +190,8 @@ def test_meta_with_very_many_attributes_makes_the_reading_a_part() -> None:
         "<noscript><!--</noscript><meta name=m>",
         "<noscript><meta name=m></noscript>",
         "<svg><noscript><meta name=m>",
+        "<svg><desc><template></p></template></desc><title><meta name=m>",
+        "<svg><desc><template><b></p></template></desc><title><meta name=m>",
         "<table><svg><desc><p></desc></table><title></title><meta name=m>",
     ],
 )
