@@ -229,9 +229,7 @@ def test_hostile_links_are_read_once(unit: str, monkeypatch: pytest.MonkeyPatch)
 def test_odd_characters_never_raise(value: str) -> None:
     headers = [(name, value) for name in ("Link", "Content-Usage", "tdm-reservation", "tdm-policy")]
     header_usage(headers, PAGE).explain()
-    said(
-        [("robots", value), ("tdm-reservation", value), ("tdm-policy", value), (value, value)], "x"
-    ).explain()
+    said([("robots", value), ("tdm-reservation", value), ("tdm-policy", value), (value, value)], "x").explain()
 
 
 def said(metas: list[tuple[str, str]], agent: str | list[str], headers: Sequence[tuple[str, str]] = ()) -> Usage:
