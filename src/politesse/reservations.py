@@ -139,7 +139,7 @@ class Reservations:
             # What cannot be read takes back nothing that was read before. A web page in its place is what a site sends
             # that has no such file; any other text is one that we do not understand.
             reserved = _unread(reserved.doc.fault) if before is None else before[1]
-            if before is None and file.body.lstrip()[:1] == b"<":
+            if before is None and file.is_web_page:
                 reserved = NOTHING_RESERVED
         self._read[str(origin)] = file.body, reserved
         return reserved

@@ -99,6 +99,9 @@ async def read_data_txt(
 ) -> DataTxtAnswer:
     """Do what ``AgentView.datatxt`` says."""
     file = await get_file(gate, files, origin, DATA_TXT)
+    if file.outcome is FileOutcome.FOUND and file.is_web_page:
+        fault = "a web page was sent in its place"
+        file = replace(file, outcome=FileOutcome.UNKNOWN, body=b"", truncated=False, content_type="", fault=fault)
     if len(file.body) > _READ_IN_THREAD_BYTES:
         return DataTxtAnswer(file, await reading.run(lambda: DataTxt.parse(file.body, fields=fields)))
     return DataTxtAnswer(file, DataTxt.parse(file.body, fields=fields))

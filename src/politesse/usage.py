@@ -74,6 +74,8 @@ class Place(StrEnum):
     TDMREP_JSON = "tdmrep.json"
     HEADER = "header"
     META = "meta"
+    LINK = "link"
+    """A LINK element of a page."""
 
 
 class Use(StrEnum):

@@ -14,7 +14,7 @@ import http_sf
 from politesse.usage import Preference, Purpose, Use, most_restrictive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from politesse.usage import Statement
 
@@ -32,6 +32,8 @@ _SIGNALS: Final = {str(purpose): purpose for purpose in (Purpose.SEARCH, Purpose
 _ANSWERS: Final = {"yes": Preference.ALLOWED, "no": Preference.DISALLOWED}
 _RESERVATIONS: Final = {"0": Preference.ALLOWED, "1": Preference.DISALLOWED}
 _USES: Final = {str(use): use for use in Use}
+_HARD_SEPARATOR = re.compile("[,;]")
+_WORD_OR_EQUALS = re.compile(r"[^\s=]+|=")
 
 
 def parse_content_usage(value: str) -> dict[Purpose, Preference]:
@@ -58,19 +60,36 @@ def parse_content_usage(value: str) -> dict[Purpose, Preference]:
 def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | None]:
     """Parse the signals of Content-Signal: ``search=yes, ai-train=no, use=reference``; names and values without case.
 
+    Semicolons and blanks separate signals as commas do: sites write all three.
     A purpose whose value is neither ``yes`` nor ``no`` is UNSTATED; one that is not named is left out. Of a purpose
     that is repeated the most restrictive value counts, of ``use`` the first that is known.
     """
     said: dict[Purpose, Preference] = {}
     uses: list[Use] = []
-    for signal in value.split(","):
-        name, _, word = (part.strip(_BLANKS).lower() for part in signal.partition("="))
+    for name, word in _signals(value.lower()):
         if (purpose := _SIGNALS.get(name)) is not None:
             preference = _ANSWERS.get(word, Preference.UNSTATED)
             said[purpose] = most_restrictive((preference, said.get(purpose, preference)))
         elif name == "use" and word in _USES:
             uses.append(_USES[word])
     return said, uses[0] if uses else None
+
+
+def _signals(value: str) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each signal; blanks around a ``=`` separate nothing. A missing value is empty."""
+    for part in _HARD_SEPARATOR.split(value):
+        words = _WORD_OR_EQUALS.findall(part)
+        place = 0
+        while place < len(words):
+            name, word = words[place], ""
+            place += 1
+            if words[place : place + 1] == ["="]:
+                place += 1
+                # The word before another "=" is the name of the next signal.
+                if words[place : place + 1] != ["="] and words[place + 1 : place + 2] != ["="]:
+                    word = words[place] if place < len(words) else ""
+                    place += 1
+            yield name, word
 
 
 def parse_tdm_reservation(value: str) -> Preference:

@@ -23,6 +23,7 @@ class DataSite(Site):
 
     data_txt: bytes | int = b"# ours\nDataset: /d.csv\n"
     etag = ""
+    content_type = "text/plain"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         if request.path != "/data.txt" or request.path in self.redirects:
@@ -32,7 +33,7 @@ class DataSite(Site):
         if self.etag and request.headers.get("If-None-Match") == self.etag:
             return web.Response(status=304, headers={"ETag": self.etag})
         headers = {"ETag": self.etag, "Cache-Control": "no-cache"} if self.etag else {}
-        return web.Response(body=self.data_txt, headers=headers, content_type="text/plain")
+        return web.Response(body=self.data_txt, headers=headers, content_type=self.content_type)
 
 
 @pytest.fixture
@@ -80,6 +81,12 @@ async def test_statuses_of_a_server(site: DataSite, gate: Gatekeeper, status: in
     site.data_txt = status
     answer = await gate.datatxt(site.base)
     assert (answer.outcome, answer.status) == (outcome, status)
+
+
+async def test_web_page_of_a_server_that_has_no_404_is_no_data_txt(site: DataSite, gate: Gatekeeper) -> None:
+    site.data_txt, site.content_type = b"Sorry: nothing here\n", "text/html"
+    answer = await gate.datatxt(site.base)
+    assert (answer.outcome, answer.status, answer.records) == (FileOutcome.UNKNOWN, 200, ())
 
 
 @pytest.mark.realtime

@@ -174,6 +174,20 @@ MARKUP: Final = st.lists(
 TREES: Final = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
+# What decides whether the content of an element is text or markup, as SCRIPT within SVG, and where browsers differ.
+DOUBTFUL: Final = [
+    *("<svg>", "</svg>", "<svg/>", "<math>", "</math>", "<foreignObject>", "</foreignObject>", "<desc>", "</desc>"),
+    *("<mi>", "</mi>", "<mglyph>", "<annotation-xml>", "<annotation-xml encoding=text/html>", "<g>", "</g>", "<path/>"),
+    *("<font>", "<font color=x>", "<![CDATA[", "]]>", "<select>", "</select>", "<option>", "<col>", "<colgroup>"),
+    *("<table>", "</table>", "<td>", "</td>", "<b>", "</b>", "<div>", "</div>", "</br>", "<frameset>", "<path d=x/>"),
+    *("<script>", "<script/>", "</script>", "</SCRIPT\t>", "<script ", "</script ", "<!---", "--", ">", "-", "<xmp>"),
+    *("</xmp>", "<iframe>", "</iframe>", "<noembed>", "</noembed>", "<noframes>", "</noframes>", "<plaintext>"),
+    *("<head>", "<noscript>", "</noscript>", "&#32;", "&Tab;", "&nbsp;", "</TITLE >", "<title/>", "<p a='>'>"),
+]
+DOUBTS: Final = st.lists(st.sampled_from([*PIECES, *DOUBTFUL]) | st.sampled_from(DOUBTFUL), max_size=30)
+NUMBERS: Final = st.lists(st.integers(0, 30), min_size=1, max_size=4)
+
+
 @settings(max_examples=1_000, deadline=None)
 @given(
     body=MARKUP.map(str.encode) | MARKUP.map(lambda text: text.encode("utf-16-le")) | st.binary(max_size=300),
@@ -199,6 +213,24 @@ def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
     assert of_both is not None
     assert [meta.name for meta in of_both.metas if meta.name] == [name for name, _ in expected]
     assert [meta.name for meta in of_head.metas if meta.name] == [name for name, in_head in expected if in_head]
+
+
+@settings(max_examples=3_000, deadline=None)
+@given(pieces=DOUBTS, at=NUMBERS)
+def test_no_meta_of_the_tree_that_browsers_build_is_missed(pieces: list[str], at: list[int]) -> None:
+    for number, place in enumerate(at):
+        pieces.insert(place, f"<meta name=m{number}>")
+    text = "".join(pieces)
+    metas = {f"m{number}" for number in range(len(at))}
+    nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name") in metas]
+    of_head = read_html(text.encode(), "text/html")
+    of_both = read_html(text.encode(), "text/html", in_body=True)
+    assert of_head is not None
+    assert of_both is not None
+    if of_both.truncated:  # too many ways to read it, which is told
+        return
+    assert {node.attributes["name"] for node in nodes} <= {meta.name for meta in of_both.metas}
+    assert {node.attributes["name"] for node in nodes if _lies_in_head(node)} <= {meta.name for meta in of_head.metas}
 
 
 def _lies_in_head(node: LexborNode) -> bool:
@@ -236,6 +268,21 @@ HOSTILE: Final[dict[str, Callable[[int], bytes]]] = {
     "open quotes": lambda size: cut_to(size, "<a b=\"<a b='"),
     "scripts": lambda size: cut_to(size, "<script>"),
     "scripts in comments": lambda size: b"<script>" + cut_to(size, "<!--<script></script>"),
+    "scripts that may be markup": lambda size: b"<svg><desc><p></desc>" + cut_to(size, "<script><a b='</script>"),
+    "noscripts": lambda size: cut_to(size, "<noscript><p>"),
+    "noscripts with comments": lambda size: cut_to(size, "<noscript><!--</noscript>"),
+    "noscripts that do not end": lambda size: cut_to(size, "<noscript><title><svg>"),
+    "selects": lambda size: cut_to(size, "<select><title><style><xmp>"),
+    "columns": lambda size: cut_to(size, "<template><col><title><script><svg><textarea>"),
+    "depth of SVG": lambda size: cut_to(size // 2, "<svg><g>") + cut_to(size // 2, "</x></p>"),
+    "depth of HTML in SVG": lambda size: (
+        b"<svg><desc>" + cut_to(size // 2, "<p>") + cut_to(size // 2, "</x></template>")
+    ),
+    "SVG in HTML in SVG": lambda size: cut_to(size, "<svg><desc><p></b></td>"),
+    "integration points that may be open": lambda size: cut_to(size, "<svg><desc><p></i><style><math><mi><b></u><xmp>"),
+    "CDATA": lambda size: b"<svg><desc><p></i>" + cut_to(size, "<![CDATA[>"),
+    "slashes": lambda size: b"<svg>" + cut_to(size, "<path a='b'/>"),
+    "references in head": lambda size: cut_to(size, "&#32<meta>"),
     "titles": lambda size: cut_to(size, "<title></titl"),
     "text in head": lambda size: b"<noscript>" + cut_to(size, "x<i>"),
     "no-breaks": lambda size: cut_to(size, "\0"),

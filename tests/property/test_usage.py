@@ -109,7 +109,10 @@ def test_within_tdmrep_the_nearest_place_that_says_something_wins(said: list[Sta
 def test_vocabularies_never_raise(value: str) -> None:
     parse_content_usage(value)
     parse_content_signal(value)
-    header_usage([(name, value) for name in ("Content-Usage", "Link", "tdm-reservation", "tdm-policy")], "https://h/")
+    header_usage(
+        [(name, value) for name in ("Content-Usage", "Content-Signal", "Link", "tdm-reservation", "tdm-policy")],
+        "https://h/",
+    )
     meta_usage([("tdm-policy", value), ("tdm-reservation", value), (value, "1")])
 
 

@@ -145,6 +145,25 @@ async def test_a_tdmrep_json_that_cannot_be_read_closes_the_gate(body: Answer) -
         assert gate.peek(PAGE) is not None
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FetchResponse(200, TDMREP, {"content-type": "text/html"}, b"Sorry: there is no such page"),
+        FetchResponse(200, TDMREP, {}, "\ufeff <html>".encode()),
+        FetchResponse(200, TDMREP, {"content-type": "application/json"}, "<html>".encode("utf-16")),
+    ],
+)
+async def test_web_page_in_place_of_a_tdmrep_json_reserves_nothing(answer: Answer) -> None:
+    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
+        assert await gate.check(PAGE)
+
+
+async def test_a_tdmrep_json_of_the_media_type_of_web_pages_is_read() -> None:
+    answer = FetchResponse(200, TDMREP, {"content-type": "text/html"}, RESERVED.encode())
+    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+
+
 @pytest.mark.parametrize("second", ["[", "<html>please log in</html>", "12"])
 async def test_what_cannot_be_read_takes_back_no_reservation_that_was_read_before(second: str) -> None:
     clock = ManualClock(autojump=True)

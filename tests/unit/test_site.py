@@ -110,6 +110,43 @@ async def test_site_without_data_txt_may_have_datasets_all_the_same(
     assert (answer.outcome, answer.status, answer.records, answer.text) == (FileOutcome.UNKNOWN, status, (), "")
 
 
+PAGE_OF_HTML = "<!doctype html>\n<title>Not found: x</title>\n"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/html; charset=utf-8", PAGE_OF_HTML),
+        ("TEXT/HTML", "Sorry: there is no such page\n"),
+        ("application/xhtml+xml", '<?xml version="1.0"?><html/>'),
+        ("text/plain", PAGE_OF_HTML),
+        ("", "\ufeff\r\n <HTML><body>Error: 404"),
+        ("", "<center><h1>Error: 404</h1></center>"),
+        ("text/plain", "<html>".encode("utf-16") + "Error: 404".encode("utf-16-le")),
+    ],
+)
+async def test_web_page_in_place_of_data_txt_tells_nothing(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, content_type: str, body: str | bytes
+) -> None:
+    octets = body.encode() if isinstance(body, str) else body
+    headers = {"content-type": content_type} if content_type else {}
+    fetcher.answers[URL] = FetchResponse(200, URL, headers, octets)
+    for _ in range(2):  # asked, and known
+        answer = await gate.datatxt(SITE)
+        assert (answer.outcome, answer.status, answer.records, answer.text) == (FileOutcome.UNKNOWN, 200, (), "")
+        assert "web page" in answer.file.fault
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "", "application/octet-stream"])
+async def test_data_txt_of_another_media_type_is_found(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, content_type: str
+) -> None:
+    fetcher.answers[URL] = FetchResponse(200, URL, {"content-type": content_type}, b"Dataset: /<d>.html\n")
+    answer = await gate.datatxt(SITE)
+    assert (answer.outcome, answer.file.content_type) == (FileOutcome.FOUND, content_type)
+    assert answer.records == (DataRecord((), (("Dataset", "/<d>.html"),)),)
+
+
 @pytest.mark.parametrize(
     "answer",
     [500, 429, FetchFault(FaultKind.TIMEOUT, "slow", URL), FetchFault(FaultKind.DNS, "none", URL), OSError("broken")],

@@ -18,6 +18,8 @@ from politesse.access.outcome import advance, classify, standing
 from politesse.access.revalidation import revalidate
 from politesse.errors import ClosedError, PolitesseError
 from politesse.events import ComponentFailed, Event
+from politesse.page.encoding import decoded
+from politesse.page.html import is_html
 from politesse.ports import FetchRequest, FetchResponse
 from politesse.verdict import AccessResult
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from politesse.verdict import Verdict
 
 _KNOWN_BYTES: Final = 1_000
+_MAX_TYPE: Final = 256  # characters of a media type
+_SNIFFED_BYTES: Final = 4_096
 _MAX_REDIRECTS: Final = 5  # as many as for robots.txt: RFC 9309 2.3.1.2
 
 
@@ -42,7 +46,8 @@ class FileOutcome(StrEnum):
     FOUND = "found"
     """2xx: there is a body."""
     UNKNOWN = "unknown"
-    """404, any other 4xx but 429, or too many redirects: the site may have what the file would tell of all the same."""
+    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt: the site may have what the
+    file would tell of all the same."""
     RETRY = "retry"
     """5xx, 429, a fault of the network, or no usable answer: it is asked for again, not before ``not_before``."""
     DISALLOWED = "disallowed"
@@ -65,6 +70,7 @@ class SiteFile:
         age_s: seconds since the answer was got, or last confirmed by a 304.
         not_before: of RETRY, the Unix time before which it is not asked for again, where that is known.
         verdict: the answer of the gate, where it has kept the request from being made; else None.
+        content_type: the value of the header of that name; empty unless FOUND.
     """
 
     url: str
@@ -77,6 +83,13 @@ class SiteFile:
     age_s: float = 0.0
     not_before: float | None = None
     verdict: Verdict | None = None
+    content_type: str = ""
+
+    @property
+    def is_web_page(self) -> bool:
+        """Whether a web page was sent in its place, by its media type or its start, as by servers that have no 404."""
+        start = decoded(self.body[:_SNIFFED_BYTES])[0].lstrip("\ufeff\0 \t\n\f\r")
+        return start.startswith("<") or is_html(self.body, self.content_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,7 @@ class _Known:
     record: Record
     policy: AccessPolicy
     truncated: bool
+    content_type: str
     at_wall: float
     at_mono: float
 
@@ -241,10 +255,11 @@ class SiteFiles:
         now_wall = self._clock.wall()
         policy = self._daily_policy if path in self._daily else self._weekly_policy
         record = advance(record, result, now_wall, policy, self._jitter())
-        truncated = before is not None and before.truncated
+        truncated, content_type = (False, "") if before is None else (before.truncated, before.content_type)
         if isinstance(result, FetchResponse) and classify(result, policy) is AccessResult.SUCCESSFUL:
-            truncated = result.truncated  # else the copy at hand stays as it is
-        known = _Known(record, policy, truncated, now_wall, self._clock.monotonic())
+            # else the copy at hand stays as it is
+            truncated, content_type = result.truncated, result.headers.get("content-type", "")[:_MAX_TYPE]
+        known = _Known(record, policy, truncated, content_type, now_wall, self._clock.monotonic())
         held = standing(record, url, now_wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")
@@ -287,4 +302,5 @@ def _site_file(url: str, known: _Known, held: Standing) -> SiteFile:
         fault=source.fault,
         age_s=max(0.0, held.at_wall - source.fetched_wall),
         not_before=source.not_before if outcome is FileOutcome.RETRY else None,
+        content_type=known.content_type if found else "",
     )

@@ -70,11 +70,15 @@ class PageDirectives:
         metas: the METAs that were read, with those for other crawlers and for other things.
         truncated: whether it may say more than this: the page, or a header, was longer than what is read of it, or
             there was a body that could not be read.
+        licenses: the addresses of its ``<link rel="license">`` (RSL), as written.
+        base_href: its ``<base href>`` as written, which those are relative to; None where there is none.
     """
 
     statements: tuple[Statement, ...] = ()
     metas: tuple[Meta, ...] = ()
     truncated: bool = False
+    licenses: tuple[str, ...] = ()
+    base_href: str | None = None
 
     @classmethod
     def from_response(
@@ -126,7 +130,7 @@ class PageDirectives:
             field = f"META {meta.name.lower()}"
             directives = dict.fromkeys(parse_unscoped(content))
             statements += (Statement(directive, field, number, content) for directive in directives)
-        return cls(tuple(statements), html.metas, truncated or cut)
+        return cls(tuple(statements), html.metas, truncated or cut, html.licenses, html.base_href)
 
     def named(self, *names: str) -> tuple[Statement, ...]:
         """Return the statements with one of these directives, as the vocabulary spells them."""

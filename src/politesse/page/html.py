@@ -26,6 +26,7 @@ MAX_METAS: Final = 4_096
 MAX_BASES: Final = 16
 MAX_LINKS: Final = 65_536
 """Of each of A, AREA, and the elements that may carry ``data-nosnippet``."""
+MAX_LICENSES: Final = 256
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 _UNKNOWN_TYPES: Final = frozenset({"unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
@@ -38,7 +39,7 @@ _MARKUP = re.compile(
 )
 _MAX_SNIFFED: Final = 4_096
 
-_HEAD_NAMES: Final = frozenset({"meta", "base"})
+_HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
 _LINK_NAMES: Final = frozenset({"a", "area", "div", "section", "span"})
 _NOSNIPPET: Final = frozenset({"div", "section", "span"})
 _NUMBER: Final = "politesse-number"  # an attribute that stands first; of two with one name the first counts
@@ -80,6 +81,7 @@ class Html:
             links were asked for.
         encoding: what its octets were read as, by Python's name.
         truncated: whether not all that was asked for could be read, because of a limit.
+        licenses: the addresses of its ``<link rel="license">`` as written, where its METAs count, too.
     """
 
     metas: tuple[Meta, ...] = ()
@@ -88,6 +90,7 @@ class Html:
     nosnippet_parts: int = 0
     encoding: str = "utf-8"
     truncated: bool = False
+    licenses: tuple[str, ...] = ()
 
 
 def may_be_html(content_type: str) -> bool:
@@ -140,7 +143,7 @@ def _media_types(content_type: str) -> set[str]:
 
 def _wanted(tags: Iterable[Tag], *, in_body: bool) -> tuple[list[Tag], bool]:
     """Return the tags that are worth a parser's time, and whether there were more than are kept."""
-    rooms = dict.fromkeys(_LINK_NAMES, MAX_LINKS) | {"meta": MAX_METAS, "base": MAX_BASES}
+    rooms = dict.fromkeys(_LINK_NAMES, MAX_LINKS) | {"meta": MAX_METAS, "base": MAX_BASES, "link": MAX_LICENSES}
     kept: list[Tag] = []
     full = False
     for tag in tags:
@@ -155,6 +158,8 @@ def _wanted(tags: Iterable[Tag], *, in_body: bool) -> tuple[list[Tag], bool]:
 def _is_of_use(tag: Tag, *, in_body: bool) -> bool:
     if tag.name == "meta":
         return tag.in_head or in_body
+    if tag.name == "link":
+        return (tag.in_head or in_body) and "license" in tag.attributes.lower()
     needed = "data-nosnippet" if tag.name in _NOSNIPPET else "href"
     return needed in tag.attributes.lower()
 
@@ -181,6 +186,7 @@ def _read(tags: Iterable[Tag]) -> list[tuple[str, dict[str, str]]]:
 def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *, truncated: bool) -> Html:
     metas: list[Meta] = []
     links: list[Link] = []
+    licenses: list[str] = []
     base_href: str | None = None
     nosnippet_parts = 0
     for name, attributes in elements:
@@ -192,8 +198,12 @@ def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *,
         elif name in _NOSNIPPET:
             nosnippet_parts += "data-nosnippet" in attributes
         elif "href" in attributes:
-            links.append(Link(attributes["href"], tuple(_REL_WORD.findall(attributes.get("rel", "").lower()))))
-    return Html(tuple(metas), base_href, tuple(links), nosnippet_parts, encoding, truncated)
+            relations = tuple(_REL_WORD.findall(attributes.get("rel", "").lower()))
+            if name != "link":
+                links.append(Link(attributes["href"], relations))
+            elif "license" in relations:
+                licenses.append(attributes["href"])
+    return Html(tuple(metas), base_href, tuple(links), nosnippet_parts, encoding, truncated, tuple(licenses))
 
 
 def _parser() -> type[LexborHTMLParser]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.page.headers import Headers
-    from politesse.page.html import Html
 
 MAX_URL: Final = 8_192
 """Characters of a URL; a longer one is no link. RFC 9110 4.1 has everybody support 8000."""
@@ -63,7 +62,7 @@ def followable_links(
     html = read_html(body, content_type(pairs), in_body=in_body, links=True, max_bytes=max_bytes)
     if html is None or not PageDirectives.from_html(pairs, html, token).may_follow:
         return []
-    base = _base(html, base_url)
+    base = document_base(html.base_href, base_url)
     hrefs = dict.fromkeys(
         link.href.partition("#")[0] for link in html.links if _NOT_FOLLOWED.isdisjoint(link.rel)
     )  # each once, before it is joined, for that takes its time
@@ -78,11 +77,11 @@ def followable_links(
     return list(found)
 
 
-def _base(html: Html, base_url: str) -> str:
-    """Return the URL that addresses are relative to (WHATWG HTML 4.2.3); one that is too long bases nothing."""
-    if html.base_href is None:
+def document_base(base_href: str | None, base_url: str) -> str:
+    """Return the URL that addresses are relative to (WHATWG HTML 4.2.3); empty for one that is too long."""
+    if base_href is None:
         return base_url
-    href = _trimmed(html.base_href)
+    href = trimmed(base_href)
     try:
         base = urljoin(base_url, href)
         scheme = urlsplit(base).scheme
@@ -91,6 +90,11 @@ def _base(html: Html, base_url: str) -> str:
     if scheme in _NO_BASE:
         return base_url
     return base if len(base) <= MAX_URL else ""
+
+
+def trimmed(href: str) -> str:
+    """Return an address without what a parser of URLs drops (WHATWG URL 4.4)."""
+    return href.strip(_TRIMMED).translate(_DROPPED)
 
 
 def _cost(base: str, href: str) -> int:
@@ -103,12 +107,8 @@ def _joined(base: str, href: str) -> str | None:
     if len(href) > MAX_URL:
         return None
     try:
-        origin, target = split(urljoin(base, _trimmed(href)))
+        origin, target = split(urljoin(base, trimmed(href)))
     except ValueError:  # InvalidURL is one, and so is what urljoin raises
         return None
     url = f"{origin}{escaped(target)}"
     return url if len(url) <= MAX_URL else None
-
-
-def _trimmed(href: str) -> str:
-    return href.strip(_TRIMMED).translate(_DROPPED)

@@ -1,10 +1,10 @@
 """Where in a page a reading of it is: in HEAD, in a template, in SVG or MathML. Pure.
 
 Whether the content of an element is text or markup is up to the tree builder (WHATWG HTML 13.2.6), not to the
-tokenizer: ``<title>`` of HTML holds text, ``<title>`` of SVG holds markup. This keeps as much of the tree as that takes:
-of SVG and MathML the open elements, of HTML hardly any. Where it does not suffice, as behind an end tag that matches no
-open element, or where browsers differ, as about ``<noscript>``, there are several ways to go on. The page is read in all
-of them, and what any finds counts: a directive too many is better than one too few.
+tokenizer: ``<title>`` of HTML holds text, ``<title>`` of SVG holds markup. This keeps as much of the tree as that
+needs: of SVG and MathML the open elements, of HTML hardly any. Where it does not suffice, as behind an end tag that
+matches no open element, or where browsers differ, as about ``<noscript>``, there are several ways to go on. The page is
+read in all of them, and what any finds counts: a directive too many is better than one too few.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ TEXT_ELEMENTS: Final = frozenset(
 )
 """Those of HTML that hold text, whatever it looks like; ``noscript`` where scripts run."""
 
+FOREIGN_ROOTS: Final = frozenset({"math", "svg"})
+"""The elements of HTML that hold MathML and SVG."""
+
+MOVING_TAGS: Final = TEXT_ELEMENTS | FOREIGN_ROOTS | {"body", "col", "head", "select", "template"}
+"""Those that matter in BODY, too."""
+
 _VOID: Final = frozenset(
     {"area", "base", "basefont", "bgsound", "br", "col", "embed", "frame", "hr", "image", "img", "input", "keygen"}
     | {"link", "meta", "param", "source", "track", "wbr"}
@@ -43,7 +49,7 @@ _TABLE: Final = frozenset(
 _GLYPHS: Final = frozenset({"malignmark", "mglyph"})
 _SVG_POINTS: Final = frozenset({"desc", "foreignobject", "title"})
 _MATH_POINTS: Final = frozenset({"mi", "mn", "mo", "ms", "mtext"})
-_MAX_DEPTH: Final = 512  # as deep as browsers nest elements
+_MAX_DEPTH: Final = 16  # so many open elements are looked through for one that an end tag closes, if not the last
 
 
 class _Kind(Enum):
@@ -69,24 +75,36 @@ class _Open:
         parent: the element that it lies in; None where that is one of HTML which lies in no SVG or MathML.
         out: the nearest ancestor whose children are HTML; None likewise.
         base: the nearest ancestor that is of HTML itself; None likewise.
-        point: the nearest ancestor that is not of HTML.
+        floor: the nearest ancestor that no end tag of HTML but its own closes: an integration point, or a template.
+        template: the nearest ``<template>`` of HTML, itself included; None where there is none within.
     """
 
-    __slots__ = ("_unsure", "base", "kind", "name", "out", "parent", "point")
+    __slots__ = ("_unsure", "base", "floor", "kind", "name", "out", "parent", "template")
 
     def __init__(self, name: str, kind: _Kind, parent: _Open | None) -> None:
         self.name = name
         self.kind = kind
-        self.parent = self.out = self.base = self.point = parent
+        self.parent = self.out = self.base = self.floor = parent
+        self.template: _Open | None = None
         if parent is not None:
+            self.template = parent.template
             self.out = parent.out if parent.kind in _FOREIGN else parent
             self.base = parent if parent.kind in _IN_HTML else parent.base
-            self.point = parent.point if parent.kind in _IN_HTML else parent
+            self.floor = parent if parent.is_floor else parent.floor
+        if name == "template" and kind is _Kind.HTML:
+            self.template = self
         self._unsure: _Open | None = None
 
     @property
+    def is_floor(self) -> bool:
+        """Whether it can be a floor of another."""
+        return self.kind not in _IN_HTML or self.template is self
+
+    @property
     def unsure(self) -> _Open:
-        """What stands for the elements of HTML in an integration point that may be open."""
+        """What stands for the elements of HTML that may be open in this floor, or in that which it lies in."""
+        if not self.is_floor and self.floor is not None:
+            return self.floor.unsure
         if self._unsure is None:
             self._unsure = _Open("", _Kind.UNSURE, self)
         return self._unsure
@@ -123,7 +141,12 @@ class Reading:
         """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both where that is not known."""
         if self.open is None or self.open.kind is _Kind.HTML:
             return (False,)
-        return (True, False) if self.open.kind is _Kind.UNSURE else (True,)
+        return (False, True) if self.open.kind is _Kind.UNSURE else (True,)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no tags but the ``MOVING_TAGS`` change anything, as in most of BODY."""
+        return self.open is None and not self.in_head
 
     def start(self, name: str, attributes: str, *, closed: bool) -> list[tuple[Reading, bool]]:
         """Move on over a start tag: return each way to go on, and whether its content is text, whatever it looks like.
@@ -132,58 +155,63 @@ class Reading:
         """
         top = self.open
         if top is None:
-            return self._start_html(name, closed=closed)
+            return self.start_html(name, closed=closed)
         ways: list[tuple[Reading, bool]] = []
         for is_html, parent in self._rules(top, name, attributes):
             if is_html:
-                ways += replace(self, open=parent)._start_html(name, closed=closed)
+                ways += self._with(parent).start_html(name, closed=closed)
                 if name in _TABLE and parent is not None:
                     # 13.2.6.4.9 and others: a table around the SVG goes on with it.
-                    ways += replace(self, open=None)._start_html(name, closed=closed)
+                    ways += self._with(None).start_html(name, closed=closed)
             elif closed:
                 ways.append((self, False))
             else:
-                ways.append((replace(self, open=_child(parent, name, attributes)), False))
+                ways.append((self._with(_child(parent, name)), False))
                 if name == "annotation-xml" and attributes:
-                    ways.append((replace(self, open=_Open(name, _Kind.POINT, parent)), False))  # by its encoding
+                    ways.append((self._with(_Open(name, _Kind.POINT, parent)), False))  # by its encoding
         return ways
 
     def end(self, name: str) -> list[Reading]:
         """Move on over an end tag: return each way to go on."""
         top = self.open
         if top is None:
-            self._end_html(name)
+            self.end_html(name)
             return [self]
         if top.name == name:
             if top.kind is _Kind.HTML:
-                self._end_html(name)
+                self.end_html(name)
             self.open = top.parent
             return [self]
-        foreign = top if top.point is None or top.kind not in _IN_HTML else top.point
-        closing = _closing(foreign, name)
-        if closing is not None and foreign is top:
+        floor = top if top.is_floor or top.floor is None else top.floor
+        closing = _closing(floor, name)
+        if closing is not None and floor is top:
             self.open = closing.parent
             return [self]
         if name == "template":
             without = [self._without_template(top)]
-            return without if closing is None else [*without, replace(self, open=closing.parent)]
-        base = foreign.base
-        ways = [top] if foreign is top else [foreign.unsure, foreign]
-        ways.append(closing.parent if closing is not None else base if base is None or base.point is None else base.point.unsure)
+            return without if closing is None else [*without, self._with(closing.parent)]
+        if floor.kind is _Kind.HTML:
+            self.end_html(name)
+            self.open = top if top is floor else floor.unsure
+            return [self]
+        # Else it is up to the elements of HTML: one may close, with all that lies in it, or none.
+        ways: list[_Open | None] = [top] if floor is top else [floor.unsure]
+        if closing is not None:
+            ways.append(closing.parent)
+        else:
+            ways.append(None if floor.base is None else floor.base.unsure)
         if name in _TABLE:
             ways.append(None)  # 13.2.6.4.15 and others: so do end tags
-        self._end_html(name)
-        return [replace(self, open=way) for way in dict.fromkeys(ways)]
+        self.end_html(name)
+        return [self._with(way) for way in dict.fromkeys(ways)]
 
     def _rules(self, top: _Open, name: str, attributes: str) -> list[tuple[bool, _Open | None]]:
         """Return whether a start tag follows the rules of HTML or not (13.2.6), and the element that it lies in."""
-        if top.kind is _Kind.HTML or top.kind is _Kind.POINT:
-            return [(True, top)]
-        if top.kind is _Kind.UNSURE or top.kind is _Kind.MATH_POINT:
-            if name not in _GLYPHS:
-                return [(True, top)]
-            return [(False, top)] if top.kind is _Kind.MATH_POINT else [(True, top), (False, top.parent)]
-        if name == "svg" and top.name == "annotation-xml" and top.kind is _Kind.MATH:
+        if name in _GLYPHS and top.kind is _Kind.MATH_POINT:
+            return [(False, top)]
+        if name in _GLYPHS and top.kind is _Kind.UNSURE:
+            return [(True, top), (False, top.parent)]
+        if top.kind not in _FOREIGN or (name == "svg" and top.name == "annotation-xml" and top.kind is _Kind.MATH):
             return [(True, top)]
         if name in _BREAKOUT:
             return [(True, top.out)]
@@ -191,7 +219,8 @@ class Reading:
             return [(True, top.out), (False, top)]
         return [(False, top)]
 
-    def _start_html(self, name: str, *, closed: bool) -> list[tuple[Reading, bool]]:
+    def start_html(self, name: str, *, closed: bool) -> list[tuple[Reading, bool]]:
+        """Do what ``start`` does, for a tag that follows the rules of HTML."""
         if name == "template":
             self.templates += 1
         elif not self.templates:
@@ -201,7 +230,7 @@ class Reading:
         elif name == "col" and self.templates:
             self.column = True
         before = self.open
-        foreign = name in {"svg", "math"}
+        foreign = name in FOREIGN_ROOTS
         if foreign and closed:
             return [(self, False)]
         if foreign:
@@ -213,8 +242,12 @@ class Reading:
         is_text = name in TEXT_ELEMENTS
         ways = [(self, is_text)]
         if (is_text or foreign) and (self.column or (self.select and name not in {"script", "textarea"})):
-            ways.append((replace(self, open=before), False))  # the tag may be ignored
+            ways.append((self._with(before), False))  # the tag may be ignored
         return ways
+
+    def _with(self, innermost: _Open | None) -> Reading:
+        """Return a copy with another innermost element; dataclasses.replace takes three times as long."""
+        return Reading(self.in_head, self.at_body, self.noscript, self.templates, self.select, self.column, innermost)
 
     def _place(self, name: str) -> None:
         if name == "body":
@@ -226,7 +259,8 @@ class Reading:
         elif name not in _HEAD and not self.noscript:
             self.in_head = False
 
-    def _end_html(self, name: str) -> None:
+    def end_html(self, name: str) -> None:
+        """Move on over an end tag that follows the rules of HTML, but for the elements that it closes."""
         if name == "template":
             self.templates = max(0, self.templates - 1)
             self.column = self.column and self.templates > 0
@@ -241,18 +275,14 @@ class Reading:
 
     def _without_template(self, top: _Open) -> Reading:
         """Return the way to go on where ``</template>`` ends one of HTML, and all that is open in it."""
-        after = replace(self)
-        after._end_html("template")
-        cell: _Open | None = top
-        for _ in range(_MAX_DEPTH):
-            if cell is None or (cell.kind is _Kind.HTML and cell.name == "template"):
-                break
-            cell = cell.parent
-        after.open = None if cell is None else cell.parent
-        return after if self.templates else replace(self)
+        if not self.templates:
+            return self
+        after = self._with(None if top.template is None else top.template.parent)
+        after.end_html("template")
+        return after
 
 
-def _child(parent: _Open | None, name: str, attributes: str) -> _Open:
+def _child(parent: _Open | None, name: str) -> _Open:
     """Return the element of SVG or MathML that a start tag makes in another."""
     kind = _Kind.SVG if parent is not None and parent.kind is _Kind.SVG else _Kind.MATH
     if kind is _Kind.SVG and name in _SVG_POINTS:

@@ -2,7 +2,7 @@
 
 A parser that builds the tree takes quadratic time for half a megabyte of ``<div>``, and quadratic memory for misnested
 ``<b>``. So this tells the tags from text, comments and scripts (WHATWG HTML 13.2.5), keeps the few that are asked for,
-and leaves it to a parser to read their attributes.
+and leaves it to a parser to read their attributes. What it needs to know of the tree is in ``reading``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from politesse.page.reading import TEXT_ELEMENTS, Reading
+from politesse.page.reading import FOREIGN_ROOTS, MOVING_TAGS, TEXT_ELEMENTS, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
 _Way = TypeVar("_Way")
 
@@ -39,14 +39,14 @@ _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBO
 _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
 _COMMENT_END = re.compile(r"--!?>")
 _TEXT_END: Final = {
-    name: re.compile(rf"</{name}[\t\n\f\r />]", re.IGNORECASE)
-    for name in TEXT_ELEMENTS - {"plaintext", "script"}
+    name: re.compile(rf"</{name}[\t\n\f\r />]", re.IGNORECASE) for name in TEXT_ELEMENTS - {"plaintext", "script"}
 }
 # 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
 _SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
 
-_MAX_READINGS: Final = 16  # at one place, and at so many places at once
-_MAX_WORK: Final = 5  # how many times a page is read at most, all readings together
+_MAX_READINGS: Final = 8  # at one place, and at so many places at once
+_MAX_WORK: Final = 3  # how many times a page is read at most, all readings together
+_SHORT: Final = 4_096  # a page that is shorter is read as if it were so long
 _FAULTS: Final = BLANKS + "\0\ufeff"  # a byte order mark too many, or a NUL, is no text of an author's
 
 
@@ -71,10 +71,11 @@ class Scan:
 
     What HEAD is follows WHATWG HTML 13.2.6.4, with two leniencies, both for pages that are a little broken and both
     towards more being HEAD: HEAD begins anew at a ``<head>`` that stray text or markup stands before, though not behind
-    a ``<body>``; and whatever a ``<noscript>`` of HEAD holds does not end HEAD. What lies in a ``<template>`` is no part
-    of the page. A tag that the end of the page cuts off is none.
+    a ``<body>``; and whatever a ``<noscript>`` of HEAD holds does not end HEAD. What lies in a ``<template>`` is not
+    part of the page. A tag that the end of the page cuts off is none.
 
-    Where a page can be read in several ways, all are followed side by side: at most 16, with five times the work of one.
+    Where a page can be read in several ways, all are followed side by side, within limits: their number, and together
+    three times the work of one. So time is linear in the page. Where a limit is reached, the likeliest are followed.
 
     Args:
         text: the page.
@@ -92,7 +93,7 @@ class Scan:
         self._text = text
         self._names = names
         self._head_only = head_only
-        self._room = _MAX_WORK * len(text)
+        self._room = _MAX_WORK * max(len(text), _SHORT)
         self._ahead: dict[int, list[Reading]] = {}  # by the place of the next markup
 
     def __iter__(self) -> Iterator[Tag]:
@@ -105,28 +106,48 @@ class Scan:
                 self.partial = True
                 ahead.clear()
                 del here[1:]
+            if not ahead and not here[1:] and here[0].is_plain:
+                at = yield from self._over_plain_tags(at, in_template=here[0].templates > 0)
+                if at < 0:
+                    return
             tag = _TAG.match(text, at)
             if tag is None:
                 self._over_markup(here, at)
                 continue
-            self._room -= tag.end() - at
-            name, attributes = tag[2].lower(), tag[3]
-            if tag[1]:
-                for reading in here:
-                    for after in self._followed(reading.end(name)):
-                        self._go_on(after, tag.end())
-                continue
-            places = self._over_start_tag(here, tag, name)
-            if name in self._names and places:
-                first = _FIRST_ATTRIBUTES.match(attributes).end()  # type: ignore[union-attr] # it matches the empty text, too
-                yield Tag(name, attributes[:first], any(places), first < len(attributes))
+            self._room -= len(here) * (tag.end() - at)
+            name = tag[2].lower()
+            places = self._over_end_tag(here, tag, name) if tag[1] else self._over_start_tag(here, tag, name)
+            if places and name in self._names:
+                yield _tag(name, tag[3], in_head=any(places))
+
+    def _over_plain_tags(self, at: int, *, in_template: bool) -> Generator[Tag, None, int]:
+        """Yield the tags up to one that does more than most do in BODY; return its place, -1 for the end of all."""
+        text, names = self._text, self._names
+        start = at
+        while (tag := _TAG.match(text, at)) is not None and (name := tag[2].lower()) not in MOVING_TAGS:
+            if name in names and not tag[1] and not in_template:
+                yield _tag(name, tag[3], in_head=False)
+            markup = _MARKUP.search(text, tag.end())
+            if markup is None:
+                return -1
+            at = markup.start()
+        self._room -= at - start
+        return at
+
+    def _over_end_tag(self, here: list[Reading], tag: re.Match[str], name: str) -> list[bool]:
+        """Move on over an end tag; it is no part of the page in any reading."""
+        for reading in here:
+            for after in self._followed(reading.end(name)):
+                self._go_on(after, tag.end())
+        return []
 
     def _over_start_tag(self, here: list[Reading], tag: re.Match[str], name: str) -> list[bool]:
         """Move on over a start tag; return for each reading that it is part of the page in whether it lies in HEAD."""
         attributes = tag[3]
-        closed = attributes.endswith("/") and (name in {"math", "svg"} or any(one.open for one in here)) and _is_closed(attributes)
+        foreign = name in FOREIGN_ROOTS or any(reading.open is not None for reading in here)
+        closed = foreign and attributes.endswith("/") and _is_closed(attributes)
         places: list[bool] = []
-        behind = -2
+        behind: int | None = None
         for reading in here:
             for after, is_text in self._followed(reading.start(name, attributes, closed=closed)):
                 if not after.templates:
@@ -134,7 +155,7 @@ class Scan:
                 if not is_text:
                     self._go_on(after, tag.end())
                     continue
-                if behind == -2:
+                if behind is None:
                     behind = _after_text(self._text, tag.end(), name)
                     self._room -= (len(self._text) if behind < 0 else behind) - tag.end()
                 self._go_on(after, behind)
@@ -188,6 +209,11 @@ class Scan:
                 self.partial = True
                 return
             beside.append(reading)
+
+
+def _tag(name: str, attributes: str, *, in_head: bool) -> Tag:
+    first = _FIRST_ATTRIBUTES.match(attributes).end()  # type: ignore[union-attr] # it matches the empty text, too
+    return Tag(name, attributes[:first], in_head, first < len(attributes))
 
 
 def _says_something(text: str) -> bool:

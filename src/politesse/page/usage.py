@@ -1,4 +1,4 @@
-"""What a response says about the use of its content: its headers, and the META elements of its page."""
+"""What a response says about the use of its content: its headers, and the META and LINK elements of its page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
-from politesse.page.headers import header_pairs
+from politesse.page.headers import cut_lines, header_pairs
+from politesse.page.links import MAX_URL, document_base, trimmed
 from politesse.usage import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
-from politesse.vocabulary import MAX_OCTETS, is_absolute_url, parse_content_usage, parse_tdm_reservation, statements
+from politesse.vocabulary import (
+    MAX_OCTETS,
+    is_absolute_url,
+    parse_content_signal,
+    parse_content_usage,
+    parse_tdm_reservation,
+    statements,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +28,11 @@ if TYPE_CHECKING:
 
 _BLANKS: Final = " \t"
 _CONTENT_USAGE: Final = "content-usage"
+_CONTENT_SIGNAL: Final = "content-signal"
 _LINK: Final = "link"
 _TDM_RESERVATION: Final = "tdm-reservation"
 _TDM_POLICY: Final = "tdm-policy"
-_HEADERS: Final = (_CONTENT_USAGE, _LINK, _TDM_RESERVATION, _TDM_POLICY)
+_HEADERS: Final = (_CONTENT_USAGE, _CONTENT_SIGNAL, _LINK, _TDM_RESERVATION, _TDM_POLICY)
 _MAX_LICENSES: Final = 256
 _NOAI: Final = {"noai": "", "noimageai": "images"}
 
@@ -35,7 +44,7 @@ _IN_QUOTES = re.compile(r'[^"\\]*')
 
 
 def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: str) -> Usage:
-    """Return what the headers of a response say: Content-Usage, ``tdm-reservation``, Link with ``rel=license``.
+    """Return what the headers of a response say: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
 
     Args:
         headers: as pairs, or a mapping whose ``items`` tell each line of a header that is repeated, or all its lines
@@ -52,7 +61,7 @@ def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: st
         if room.get(field, 0) > 0:
             lines[field].append(value[: room[field]])
             room[field] -= len(value) + 1
-    said = [*_content_usage(lines[_CONTENT_USAGE])]
+    said = [*_content_usage(lines[_CONTENT_USAGE]), *_content_signals(lines[_CONTENT_SIGNAL])]
     said += _reservations(lines[_TDM_RESERVATION], lines[_TDM_POLICY], Place.HEADER)
     return Usage(tuple(said), tuple(said), tuple(islice(_licenses(lines[_LINK], url), _MAX_LICENSES)))
 
@@ -76,10 +85,10 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
 
 
 def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
-    """Return all that a response says: its headers, its META elements, and ``noai`` among its directives for robots.
+    """Return all that a response says: its headers, its META elements, its ``<link rel="license">``, and ``noai``.
 
-    ``noai`` says that the page must not train a model, ``noimageai`` that its images must not: that is told, and
-    decides nothing for the page.
+    ``noai``, a directive for robots, says that the page must not train a model, ``noimageai`` that its images must
+    not: that is told, and decides nothing for the page.
 
     Args:
         headers: see ``politesse.page.Headers``.
@@ -87,7 +96,8 @@ def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
         url: the absolute URL of the response, which relative licenses are resolved against.
     """
     noai = tuple(_noai(page))
-    return combine([header_usage(header_pairs(headers), url), meta_usage(page.metas), Usage(noai, noai)])
+    of_page = Usage(noai, noai, tuple(_linked_licenses(page, url)))
+    return combine([header_usage(header_pairs(headers), url), meta_usage(page.metas), of_page])
 
 
 def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
@@ -98,6 +108,15 @@ def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
         None, Preference.UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, f"Content-Usage: {value[:MAX_OCTETS]}"
     )
     return statements(parse_content_usage(value.strip(_BLANKS)), template)
+
+
+def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
+    for line in cut_lines(lines, MAX_OCTETS)[0]:
+        signals, use = parse_content_signal(line)
+        template = Statement(
+            None, Preference.UNSTATED, Mechanism.CONTENT_SIGNAL, Place.HEADER, f"Content-Signal: {line}", use=use
+        )
+        yield from statements(signals, template)
 
 
 def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
@@ -129,13 +148,26 @@ def _noai(page: PageDirectives) -> Iterator[Statement]:
 def _licenses(lines: Sequence[str], base: str) -> Iterator[License]:
     for line in lines:
         for reference, relations, text in _links(line):
-            if "license" in relations.lower().split():
-                try:
-                    url = urljoin(base, reference.strip())
-                except ValueError:
-                    continue  # a reference that makes no URL names no license
-                if is_absolute_url(url):
-                    yield License(url, Place.HEADER, f"Link: {text}")
+            is_license = "license" in relations.lower().split()
+            if is_license and (url := _license_url(base, reference.strip())) is not None:
+                yield License(url, Place.HEADER, f"Link: {text}")
+
+
+def _linked_licenses(page: PageDirectives, url: str) -> Iterator[License]:
+    base = document_base(page.base_href, url)
+    for href in page.licenses:
+        reference = trimmed(href)
+        if 0 < len(reference) <= MAX_URL and (license_url := _license_url(base, reference)) is not None:
+            yield License(license_url, Place.LINK, f"rel=license href={reference}")
+
+
+def _license_url(base: str, reference: str) -> str | None:
+    """Return the URL of a license; None for a reference that makes none."""
+    try:
+        url = urljoin(base, reference)
+    except ValueError:
+        return None
+    return url if is_absolute_url(url) else None
 
 
 def _links(value: str) -> Iterator[tuple[str, str, str]]:

@@ -407,6 +407,15 @@ def test_list_beyond_the_limit_is_read_up_to_it_whatever_separates_it(separator:
         assert page.truncated
 
 
+def test_several_metas_beyond_the_limit_together_are_read_up_to_it() -> None:
+    filling = "x, " * 10_000
+    page = of_meta(f"{filling}nofollow", f"{filling}noarchive", f"{filling}noindex", "nosnippet")
+    assert answers(page) == (True, False, False)
+    assert {one.number for one in page.statements} == {1, 2, 3}  # of the third, what there is room for
+    assert len(page.metas) == 4
+    assert page.truncated
+
+
 def test_word_that_the_limit_cuts_is_not_read() -> None:
     line = "x," * 32_761 + " max-snippet:500"
     page = of_header(line)

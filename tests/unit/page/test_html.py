@@ -162,3 +162,79 @@ def test_meta_with_very_many_attributes_makes_the_reading_a_part() -> None:
     html = read("<meta " + "".join(f"a{number} " for number in range(1_000)) + "name=robots content=noindex>")
     assert html.metas == ()
     assert html.truncated
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<svg><script><meta name=m></script>",
+        "<svg><style><meta name=m></style></svg>",
+        "<svg><title><meta name=m></title></svg>",
+        "<svg><script/><meta name=m>",
+        "<svg a='b'/><script></script><meta name=m>",
+        "<math><plaintext><meta name=m>",
+        "<math><mi><mglyph><textarea><meta name=m>",
+        "<svg><template><meta name=m></template></svg>",
+        "<svg><![CDATA[ > <title> ]]><meta name=m>",
+        "<svg><foreignObject><div><p>x</div></foreignObject><title></svg><meta name=m>",
+        "<svg><desc><p></desc></p></desc><title></svg><meta name=m>",
+        "<table><td><svg><desc><td><title></title><meta name=m>",
+        "<div><svg></div><title><!--</title><meta name=m>",
+        "<math><annotation-xml encoding='text/html'><title><!--</title><meta name=m>",
+        "<math><annotation-xml><svg><desc><title><!--</title><meta name=m>",
+        "<svg><font color=red><title><!--</title><meta name=m>",
+        "<svg><font><title><b><meta name=m>",
+        "<select><title></select><meta name=m>",
+        "<select><title><!--</title></select><meta name=m>",
+        "<template><col><title></template><meta name=m>",
+        "<noscript><!--</noscript><meta name=m>",
+        "<noscript><meta name=m></noscript>",
+        "<svg><noscript><meta name=m>",
+        "<svg><desc><template></p></template></desc><title><meta name=m>",
+        "<svg><desc><template><b></p></template></desc><title><meta name=m>",
+        "<table><svg><desc><p></desc></table><title></title><meta name=m>",
+    ],
+)
+def test_meta_is_read_that_a_browser_or_the_standard_sees(body: str) -> None:
+    assert Meta("m", "") in read("<body>" + body, in_body=True).metas
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "&#32;&Tab;&#x20 \n<meta name=m>",
+        "<noscript><!--</noscript><meta name=m>",
+        "<noscript><body></noscript><meta name=m>",
+        "<template><svg><title></template><meta name=m>",
+        "<template><svg><template></template><p></svg></template><meta name=m>",
+        "<template><svg><desc><template></svg></template></template><meta name=m>",
+        "<template><svg><desc><p></desc><template></template><div></template><meta name=m>",
+        "<script><!--><script></script><meta name=m>",
+    ],
+)
+def test_meta_of_head_is_read_that_a_browser_or_the_standard_sees(body: str) -> None:
+    assert read("<head>" + body).metas == (Meta("m", ""),)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<svg><title>x</title><path d=x/></svg><script><meta name=m></script>",
+        "<svg><foreignObject><div>x<br></div></foreignObject><style>a<b</style></svg><script><meta name=m></script>",
+        "<math><mi>x</mi><mo>=</mo></math><style><meta name=m></style>",
+        "<svg/><title><meta name=m></title>",
+        "<select><option>x</select><title><meta name=m></title>",
+        "<select><script><meta name=m></script></select>",
+        "<svg><desc><template><p><meta name=m></template></desc></svg>",
+        "<template><table><col></table></template><title><meta name=m></title>",
+        "<svg><desc><![CDATA[<meta name=m>]]></desc></svg>",
+    ],
+)
+def test_meta_is_not_read_where_nothing_sees_one(body: str) -> None:
+    assert read("<body>" + body, in_body=True).metas == ()
+
+
+def test_page_that_can_be_read_in_too_many_ways_is_read_in_part() -> None:
+    body = "<body><select>" + "<title>" * 1_000 + "</title>" * 1_000
+    assert read(body, in_body=True).truncated
+    assert not read(body).truncated  # in HEAD there is no doubt

@@ -9,7 +9,7 @@ from politesse.page import Html, Meta, PageDirectives, response_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
 from politesse.page.usage import _past, header_usage, meta_usage
 from politesse.robots import RobotsTxt
-from politesse.usage import Mechanism, Place, Preference, Purpose, combine
+from politesse.usage import Mechanism, Place, Preference, Purpose, Use, combine
 from politesse.vocabulary import MAX_OCTETS
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Prefe
 TRAIN, SEARCH, TDM = Purpose.AI_TRAIN, Purpose.SEARCH, Purpose.TDM
 PAGE = "https://example.com/dir/page"
 POLICY = "https://example.com/policies/1,2.json"
+
+
+def said_by_response(headers: list[tuple[str, str]], body: bytes | None = None) -> Usage:
+    """Return what a whole response says."""
+    return response_usage(headers, PageDirectives.from_response(headers, body), PAGE)
 
 
 def test_content_usage_header_is_the_same_dictionary() -> None:
@@ -46,6 +51,81 @@ def test_unreadable_header_is_told_and_says_nothing() -> None:
 
 def test_other_headers_say_nothing() -> None:
     assert header_usage([("X-Robots-Tag", "noindex"), ("Content-Type", "text/html")], PAGE).statements == ()
+
+
+@pytest.mark.parametrize("lines", [["search=yes, ai-train=no"], ["search=yes;ai-train=no"], ["search=yes ai-train=no"]])
+def test_content_signal_header_is_read_as_the_line_of_robots_txt(lines: list[str]) -> None:
+    usage = said_by_response([("content-SIGNAL", line) for line in lines])
+    assert (usage.preference(TRAIN), usage.preference(SEARCH)) == (DISALLOWED, ALLOWED)
+    (one,) = usage.deciding(TRAIN)
+    assert (one.mechanism, one.place, one.text) == (
+        Mechanism.CONTENT_SIGNAL,
+        Place.HEADER,
+        f"Content-Signal: {lines[0]}",
+    )
+
+
+def test_repeated_content_signal_headers_are_joined_by_the_most_restrictive() -> None:
+    usage = said_by_response([("Content-Signal", "ai-train=yes, use=reference"), ("Content-Signal", "ai-train=no")])
+    assert usage.preference(TRAIN) is DISALLOWED
+    assert [one.use for one in usage.statements] == [Use.REFERENCE, None]
+
+
+def test_content_signal_header_outweighs_the_permission_of_robots_txt() -> None:
+    of_file = RobotsTxt.parse("User-agent: *\nContent-Signal: ai-train=yes\n").rules_for("x").usage("/")
+    assert of_file is not None
+    assert combine([of_file, said_by_response([("Content-Signal", "ai-train=no")])]).preference(TRAIN) is DISALLOWED
+
+
+def test_content_signal_header_that_is_cut_says_what_stands_before() -> None:
+    usage = said_by_response([("Content-Signal", "ai-train=no," + "x" * MAX_OCTETS + ", search=no")])
+    assert (usage.preference(TRAIN), usage.preference(SEARCH)) == (DISALLOWED, UNSTATED)
+
+
+@pytest.mark.parametrize(
+    ("body", "urls"),
+    [
+        (
+            '<link rel="license" type="application/rsl+xml" href="https://rsl.example/l.xml">',
+            ["https://rsl.example/l.xml"],
+        ),
+        ("<LINK HREF=' l.xml ' REL='next License'>", ["https://example.com/dir/l.xml"]),
+        ("<base href=/base/><link rel=license href=l.xml>", ["https://example.com/base/l.xml"]),
+        ("<link rel=license href=l.xml><base href=//other.example/>", ["https://other.example/l.xml"]),
+        ("<link rel=license href=/a><link rel=license href=/b>", ["https://example.com/a", "https://example.com/b"]),
+        ("<link rel=license href=/a><link rel=license href=/a>", ["https://example.com/a"]),
+        ("<link rel=license>", []),
+        ("<link rel=license href=''>", []),
+        ("<link rel=licensed href=/a>", []),
+        ("<link rel=next href=license>", []),
+        ("<link rel=license href=mailto:a@b>", []),
+        ("<link rel=license href='http://[::1'>", []),
+        ("<script><link rel=license href=/a></script>", []),
+        ("<body><link rel=license href=/a>", []),
+        (f"<link rel=license href='/{'x' * 10_000}'>", []),
+    ],
+)
+def test_linked_license_of_a_page(body: str, urls: list[str]) -> None:
+    usage = said_by_response([("Content-Type", "text/html")], body.encode())
+    assert [one.url for one in usage.licenses] == urls
+    assert {one.place for one in usage.licenses} <= {Place.LINK}
+
+
+def test_linked_license_in_body_is_read_where_its_metas_are() -> None:
+    page = PageDirectives.from_response([("Content-Type", "text/html")], b"<p><link rel=license href=/a>", in_body=True)
+    assert [one.url for one in response_usage([], page, PAGE).licenses] == ["https://example.com/a"]
+
+
+def test_linked_license_is_told_with_its_place() -> None:
+    usage = said_by_response([("Content-Type", "text/html")], b"<link rel=license href=/a>")
+    assert usage.explain() == "license: https://example.com/a (link: rel=license href=/a)"
+
+
+def test_of_linked_licenses_the_first_256_are_read() -> None:
+    body = b"".join(b"<link rel=license href=/%d>" % number for number in range(300))
+    page = PageDirectives.from_response([("Content-Type", "text/html")], body)
+    assert len(response_usage([], page, PAGE).licenses) == 256
+    assert page.truncated
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,12 @@ def test_content_signal_does_not_end_the_list_of_agents() -> None:
     assert stated(usage_of(*lines, agent="b")) == {}
 
 
+@pytest.mark.parametrize("separator", [",", ", ", ";", "; ", " ", "\t"])
+def test_content_signals_are_separated_by_commas_semicolons_and_blanks(separator: str) -> None:
+    usage = usage_of("User-agent: *", f"Content-Signal: search=yes{separator}ai-train=no", "Allow: /")
+    assert (usage.preference(SEARCH), usage.preference(TRAIN)) == (ALLOWED, DISALLOWED)
+
+
 def test_content_signal_in_the_words_of_cloudflare() -> None:
     usage = usage_of("User-agent: *", "Content-Signal: search=yes,ai-train=no,use=reference", "Allow: /")
     assert stated(usage) == {SEARCH: ALLOWED, TRAIN: DISALLOWED}
