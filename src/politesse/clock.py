@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,10 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """What the impure parts of politesse know of time."""
+    """What the impure parts of politesse know of time.
+
+    It may name, as a text ``run``, the run of its monotonic clock: readings that bear the same name can be compared.
+    """
 
     def wall(self) -> float:
         """Return the Unix time in seconds; it may jump."""
@@ -34,7 +38,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of the machine and of the running event loop."""
+    """The clocks of the machine and of the running event loop.
+
+    Attributes:
+        run: names this process: elsewhere the monotonic clock may count from another moment.
+    """
+
+    run: Final = token_hex(8)
 
     # Bare functions of the time module: a bound method of ours would cost another call per decision.
     wall = staticmethod(time.time)
@@ -47,3 +57,9 @@ class SystemClock:
 
     def __repr__(self) -> str:
         return "SystemClock()"
+
+
+def run_of(clock: Clock) -> str:
+    """Return the name of the run of a monotonic clock; of one that has no name, a name that nobody else knows."""
+    run: str | None = getattr(clock, "run", None)
+    return token_hex(8) if run is None else run

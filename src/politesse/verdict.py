@@ -184,7 +184,7 @@ class Verdict:
         allowed: the answer. With ``mode="report"`` always true: ``reason`` and ``rule`` tell what would hold.
         match: reason and rule.
         source: the copy of robots.txt that was read; None where none was needed.
-        age_s: seconds since that copy was got or confirmed, at the moment of the decision.
+        age_s: seconds since that copy was got or confirmed, at the moment of the decision, by the clock that says more.
         note: the words of the host policy that decided, or what is wrong with the URL; else empty.
         site_usage: what the file says about the use of content; None where it says nothing. See ``usage``.
     """

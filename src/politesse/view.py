@@ -81,6 +81,7 @@ class AgentView:
         "_policies",
         "_publisher",
         "_shared",
+        "_wall",
         "identity",
     )
 
@@ -98,6 +99,7 @@ class AgentView:
         self._publisher = shared.publisher
         self._normalise = shared.cache.normalise
         self._monotonic = shared.clock.monotonic
+        self._wall = shared.clock.wall
 
     def peek(self, url: str) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None. Waits for nothing and asks nobody.
@@ -115,10 +117,15 @@ class AgentView:
             and (not self._policies or entry.origin.pacing_host not in self._policies)
         ):
             rules = entry.rules.get(self._agent)
-            now_mono = self._monotonic()
+            now_mono, now_wall = self._monotonic(), self._wall()
             shared = self._shared
             loop = _get_running_loop()  # None where none is running: then what is known may be told all the same
-            if rules is not None and now_mono < entry.refresh_mono and (loop is shared.loop or loop is None):
+            if (
+                rules is not None
+                and now_mono < entry.refresh_mono
+                and now_wall < entry.refresh_wall
+                and (loop is shared.loop or loop is None)
+            ):
                 target = url[place:]
                 if is_plain(target) is not None and "/." not in target:
                     match = rules.decide(target)
@@ -133,7 +140,9 @@ class AgentView:
                     allowed = shared.reports
                 else:
                     allowed = shared.count(match.reason)
-                age_s = now_mono - entry.confirmed_mono
+                age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
+                if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
+                    age_s = wall_age_s
                 verdict = Verdict(url, self._agent, allowed, match, entry.source, age_s, "", rules.site_usage)
                 if self._publisher.subscribers:
                     self._publisher.publish(Decided(verdict))
@@ -492,7 +501,7 @@ class AgentView:
         allowed = self._shared.count(match.reason)
         source, age_s = None, 0.0
         if entry is not None:
-            source, age_s = entry.source, self._monotonic() - entry.confirmed_mono
+            source, age_s = entry.source, entry.age_s(self._monotonic(), self._wall())
             if not_before is not None:
                 source = replace(source, not_before=not_before)
         verdict = Verdict(url, self._agent, allowed, match, source, age_s, note, site_usage)

@@ -1,7 +1,7 @@
 """The robots.txt of every origin, asked for once, kept while it holds, asked for again behind the questions.
 
-An Entry is what is known about one origin now, ready for decisions: it names the moments, on the monotonic clock, from
-which it is asked for again behind the questions, and from which it holds no longer. Whoever needs an origin that has
+An Entry is what is known about one origin now, ready for decisions: it names the moments, on both clocks, from which it
+is asked for again behind the questions, and from which it holds no longer. Whoever needs an origin that has
 no valid entry waits for its flight: one task of the cache's own, shared by all who wait. A waiter that is cancelled
 leaves the flight as it is.
 """
@@ -20,9 +20,10 @@ from weakref import WeakValueDictionary
 
 from politesse.access.entry import Entry
 from politesse.access.flights import Flight, Flights
-from politesse.access.outcome import Record, Standing, advance, is_closed, standing
+from politesse.access.outcome import CLOCK_SKEW_S, Moment, Record, Standing, advance, is_closed, reckoned, standing
 from politesse.access.reading import ReadingThreads
 from politesse.access.revalidation import revalidate
+from politesse.clock import run_of
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Event
 from politesse.pacing.pace import PACES_HELD, longest_stated_s
@@ -118,6 +119,8 @@ class RobotsCache:
         self._max_bytes = options.max_entries_bytes
         self._policy = options.policy(dialect)
         self._clock = clock
+        self._run = run_of(clock)
+        self._foremost: Moment | None = None
         self._publisher = publisher
         self._jitter = jitter
         self._weight_bytes = 0
@@ -141,10 +144,11 @@ class RobotsCache:
         entry = self.entries.get(key)
         if entry is None:
             return None
-        now_mono = self._clock.monotonic()
-        if now_mono >= entry.deadline_mono:
+        now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
+        if not entry.holds(now_mono, now_wall):
             return None
-        if now_mono >= entry.refresh_mono:
+        entry.set_back(now_mono, now_wall)
+        if entry.is_due(now_mono, now_wall):
             self._refresh_behind(entry)
         entry.used = True
         return entry
@@ -238,14 +242,14 @@ class RobotsCache:
         record = await self._load(origin)
         if flight.forgotten:
             record = None
-        known = self.entries.get(str(origin))
-        if record is None and known is not None and known.trouble is not None:
-            record = Record(None, known.trouble)  # the store forgot it, and the backoff must go on all the same
+        if record is None:
+            record = self._remembered(origin)  # the store forgot it, and the backoff must go on all the same
         if record is not None and not refresh:
-            at_mono = self._clock.monotonic()
-            held = standing(record, origin.robots_url, self._clock.wall(), self._policy)
+            now = self._now()
+            record = self._reckoned(record, now)
+            held = standing(record, origin.robots_url, now.wall, self._policy)
             if held is not None:
-                return record, held, at_mono
+                return record, held, now.mono
         return await self._ask(origin, record)
 
     async def _ask(self, origin: Origin, record: Record | None) -> tuple[Record, Standing, float]:
@@ -253,18 +257,43 @@ class RobotsCache:
         request = FetchRequest(origin, self._dialect.traits.outcomes.max_redirects, validators)
         started_mono = self._clock.monotonic()
         result = await revalidate(partial(fetch_guarded, self._fetcher, publisher=self._publisher), request)
-        at_mono = self._clock.monotonic()
-        now_wall = self._clock.wall()
-        record = advance(record, result, now_wall, self._policy, self._jitter())
-        held = self._held(origin, record, now_wall)
+        now = self._now()
+        record = None if record is None else self._reckoned(record, now)
+        record = replace(advance(record, result, now.wall, self._policy, self._jitter()), moment=now)
+        held = self._held(origin, record, now.wall)
         await self._save(origin, record)
         closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
         if not (closed and result.final_url == request.url):  # there nobody was asked
             self.fetches += 1
             self._publisher.publish(
-                RobotsFetched(origin, result.status, held.source.fault, at_mono - started_mono, held.source)
+                RobotsFetched(origin, result.status, held.source.fault, now.mono - started_mono, held.source)
             )
-        return record, held, at_mono
+        return record, held, now.mono
+
+    def _now(self) -> Moment:
+        return Moment(self._run, self._clock.wall(), self._clock.monotonic())
+
+    def _reckoned(self, record: Record, now: Moment) -> Record:
+        """Return a record as old as it is by the clock that says more."""
+        if record.moment is not None and record.moment.run == self._run:
+            return reckoned(record, now)
+        # How much time a record of another process has seen our monotonic clock does not tell. But the copy may be
+        # older than it seems by as much as our wall clock is behind what it, or whoever dated such a copy, has shown.
+        # Not so its trouble: that would have us ask sooner.
+        ahead = now
+        if record.copy is not None and now.wall < record.copy.confirmed_wall <= now.wall + CLOCK_SKEW_S:
+            ahead = replace(now, wall=record.copy.confirmed_wall)
+        if self._foremost is None or ahead.wall - ahead.mono > self._foremost.wall - self._foremost.mono:
+            self._foremost = ahead
+        aged = reckoned(replace(record, moment=self._foremost), now)
+        return replace(aged, trouble=record.trouble, moment=now)
+
+    def _remembered(self, origin: Origin) -> Record | None:
+        """Return what the entry of ``origin`` knows of trouble."""
+        known = self.entries.get(str(origin))
+        if known is None or known.trouble is None:
+            return None
+        return Record(None, known.trouble, Moment(self._run, known.confirmed_wall, known.confirmed_mono))
 
     async def _load(self, origin: Origin) -> Record | None:
         try:
@@ -305,12 +334,12 @@ class RobotsCache:
         return rules
 
     def _closed_entry(self, origin: Origin, error: Exception) -> Entry:
-        known = self.entries.get(str(origin))
-        record = None if known is None else Record(None, known.trouble)
+        now = self._now()
+        record = self._remembered(origin)
+        record = None if record is None else self._reckoned(record, now)
         fault = FetchFault(FaultKind.INTERNAL, f"the cache failed with {error!r:.200}", origin.robots_url)
-        now_wall = self._clock.wall()
-        record = advance(record, fault, now_wall, self._policy, self._jitter())
-        return Entry(origin, self._held(origin, record, now_wall), record.trouble, {}, self._clock.monotonic())
+        record = advance(record, fault, now.wall, self._policy, self._jitter())
+        return Entry(origin, self._held(origin, record, now.wall), record.trouble, {}, now.mono)
 
     def _held(self, origin: Origin, record: Record, now_wall: float) -> Standing:
         """Return what a record stands for at the moment it was made: never nothing."""
@@ -327,20 +356,22 @@ class RobotsCache:
         known, source = self.entries.get(str(entry.origin)), entry.source
         if known is None or known.source.result is not AccessResult.SUCCESSFUL:
             return entry
-        if entry.trouble is not None and is_closed(entry.trouble, self._clock.wall(), self._policy):
+        now = self._now()
+        if entry.trouble is not None and is_closed(entry.trouble, now.wall, self._policy):
             return entry
-        now_mono = self._clock.monotonic()
-        deadline_mono, not_before = known.deadline_mono, known.source.not_before
+        known.set_back(now.mono, now.wall)
+        ends_mono, ends_wall, not_before = known.deadline_mono, known.deadline_wall, known.source.not_before
         if source.result is AccessResult.TOO_MANY_REQUESTS:
-            fresh_for_s = known.source.fresh_until_wall - self._clock.wall()
-            deadline_mono, not_before = min(deadline_mono, now_mono + fresh_for_s), source.not_before
+            fresh_until_wall = known.source.fresh_until_wall
+            ends_mono = min(ends_mono, now.mono + (fresh_until_wall - now.wall))
+            ends_wall, not_before = min(ends_wall, fresh_until_wall), source.not_before
         elif source.result is not AccessResult.UNREACHABLE:
             return entry
-        if now_mono >= deadline_mono:
+        if now.mono >= ends_mono or now.wall >= ends_wall:
             return entry
         known.trouble = entry.trouble
-        known.deadline_mono = deadline_mono
-        known.refresh_mono = min(entry.deadline_mono, deadline_mono)
+        known.deadline_mono, known.deadline_wall = ends_mono, ends_wall
+        known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
         known.source = replace(known.source, fault=source.fault, not_before=not_before)
         return known
 

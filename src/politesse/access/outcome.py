@@ -26,6 +26,10 @@ moves what the record stands for (``standing``).
     unreachable         other, 30 days on, where opted in      unavailable          R
     any                 none of these                          ask
 
+Two clocks measure that time. A wall clock may be set, and a monotonic one may stand still with the machine, so the one
+that says more counts (``elapsed_s``). Before a record is judged its times are moved back by as much as the wall clock
+was set back since (``reckoned``); where it was set forward they are as old as it says.
+
 That is RFC 9309, and the dialect and the options of the crawler may say otherwise: what 429 and too many redirects are,
 how long a copy serves and from when on, whether there is a time at first in which nothing serves, and whether a site
 without a copy is open after it.
@@ -57,9 +61,15 @@ _MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
 _MAX_RETRY_S: Final = _DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
 _MAX_GAP_S: Final = 2 * _DAY_S
-_CLOCK_SKEW_S: Final = 300.0
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
+
+
+CLOCK_SKEW_S: Final = 300.0
+"""By how many seconds the clock that dated a record may be ahead of the one that it is read by."""
+
+AGREE_S: Final = 0.01
+"""Up to how many seconds two clocks agree: they are not read at the same instant, and a float rounds a Unix time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +159,33 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """Both clocks, read together.
+
+    Attributes:
+        run: of the monotonic clock: only readings of the same run can be compared.
+        wall: the Unix time.
+        mono: seconds since an arbitrary moment.
+    """
+
+    run: str
+    wall: float
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """All that is known about the robots.txt of one origin; at least one part is there."""
+    """All that is known about the robots.txt of one origin; at least one part is there.
+
+    Attributes:
+        copy: the last answer that settled something.
+        trouble: what stands between us and the next one.
+        moment: when the wall clock that its times come from was right for them; None where nobody has noted that.
+    """
 
     copy: Copy | None
     trouble: Trouble | None
+    moment: Moment | None = None
 
     @property
     def validators(self) -> Validators | None:
@@ -181,16 +213,60 @@ class Standing:
     refresh_wall: float
 
 
+def elapsed_s(then: Moment, now: Moment) -> float:
+    """Return the seconds between two moments of one run, by the clock that says more."""
+    return max(now.mono - then.mono, now.wall - then.wall)
+
+
+def reckoned(record: Record, now: Moment) -> Record:
+    """Return ``record`` as old as it is by the clock that says more, its times those of the wall clock of ``now``."""
+    then = record.moment
+    if then is None:
+        return replace(record, moment=now)
+    set_back_s = elapsed_s(then, now) - (now.wall - then.wall)
+    if set_back_s < AGREE_S:
+        return record
+    copy, trouble = record.copy, record.trouble
+    if copy is not None:
+        copy = replace(copy, confirmed_wall=copy.confirmed_wall - set_back_s)
+    return Record(copy, None if trouble is None else earlier(trouble, set_back_s), now)
+
+
+def earlier(trouble: Trouble, by_s: float) -> Trouble:
+    """Return ``trouble`` with all its times earlier."""
+    return replace(
+        trouble,
+        since_wall=trouble.since_wall - by_s,
+        last_wall=trouble.last_wall - by_s,
+        retry_wall=trouble.retry_wall - by_s,
+    )
+
+
+def _believed(record: Record, now_wall: float) -> Record:
+    """Return ``record`` without what is dated in the future; what a clock that runs a little ahead dated is of now.
+
+    It would hold for as long as the clock that dated it was wrong.
+    """
+    latest_wall = now_wall + CLOCK_SKEW_S
+    copy, trouble = record.copy, record.trouble
+    if copy is not None and copy.confirmed_wall > now_wall:
+        copy = replace(copy, confirmed_wall=now_wall) if copy.confirmed_wall <= latest_wall else None
+    if trouble is not None and trouble.last_wall > now_wall:
+        trouble = earlier(trouble, trouble.last_wall - now_wall) if trouble.last_wall <= latest_wall else None
+    return Record(copy, trouble, record.moment)
+
+
 def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
     """Return the record after an answer or a fault at ``now_wall``; ``jitter`` is 0 to 1, drawn by the caller."""
-    copy = record.copy if record is not None else None
     meaning, fault = _meaning(result, policy)
     if meaning is None:
         validators = None if record is None else record.validators
         confirms = validators is not None and not names_another(result, validators)
-        if copy is not None and confirms and isinstance(result, FetchResponse):
-            return Record(_confirmed(copy, result, now_wall, policy), None)
+        if record is not None and record.copy is not None and confirms and isinstance(result, FetchResponse):
+            return Record(_confirmed(record.copy, result, now_wall, policy), None)
         meaning = AccessResult.UNREACHABLE
+    record = None if record is None else _believed(record, now_wall)
+    copy = None if record is None else record.copy
     troubled = meaning in _TROUBLES
     if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
         return Record(copy, _trouble(meaning, fault, result, record, now_wall, policy, jitter))
@@ -258,11 +334,8 @@ def standing(record: Record | None, robots_url: str, now_wall: float, policy: Ac
     """Return what ``record`` stands for at ``now_wall``; None where robots.txt has to be asked for first."""
     if record is None:
         return None
-    # What a wrong clock dated in the future would hold for as long as that clock was wrong.
-    latest_wall = now_wall + _CLOCK_SKEW_S
-    copy = _as_read(record.copy, policy)
-    copy = copy if copy is not None and copy.confirmed_wall <= latest_wall else None
-    trouble = record.trouble if record.trouble is not None and record.trouble.last_wall <= latest_wall else None
+    record = _believed(record, now_wall)
+    copy, trouble = _as_read(record.copy, policy), record.trouble
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
     if copy is not None and not closed and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
         refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.flights import Flight, Flights
-from politesse.access.outcome import advance, classify, standing
+from politesse.access.outcome import Moment, advance, classify, elapsed_s, reckoned, standing
 from politesse.access.revalidation import revalidate
+from politesse.clock import run_of
 from politesse.errors import ClosedError, PolitesseError
 from politesse.events import ComponentFailed, Event
 from politesse.page.encoding import decoded
@@ -111,14 +112,12 @@ class SiteFileFetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known about a file, and when that was judged, on both clocks."""
+    """What is known about a file."""
 
     record: Record
     policy: AccessPolicy
     truncated: bool
     content_type: str
-    at_wall: float
-    at_mono: float
 
     @property
     def weight_bytes(self) -> int:
@@ -156,6 +155,7 @@ class SiteFiles:
         self._daily = daily
         self._max_bytes = options.max_site_files_bytes
         self._clock = clock
+        self._run = run_of(clock)
         self._publisher = publisher
         self._jitter = jitter
         self._known: OrderedDict[str, _Known] = OrderedDict()  # the least recently used first
@@ -224,9 +224,13 @@ class SiteFiles:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _standing(self, url: str, known: _Known, late_s: float = 0.0) -> Standing | None:
-        # What was judged in wall time is held to in monotonic time, however the wall clock may be set in between.
-        now_wall = known.at_wall + max(self._clock.monotonic() - known.at_mono - late_s, 0.0)
-        return standing(known.record, url, now_wall, known.policy)
+        now, record = self._now(), known.record
+        if record.moment is not None:
+            late_s = min(late_s, elapsed_s(record.moment, now))  # it is not judged as of before it was known
+        return standing(reckoned(record, now), url, now.wall - late_s, known.policy)
+
+    def _now(self) -> Moment:
+        return Moment(self._run, self._clock.wall(), self._clock.monotonic())
 
     def _take_off(self, origin: Origin, path: str) -> Flight[SiteFile]:
         flight: Flight[SiteFile] = Flight()
@@ -252,15 +256,16 @@ class SiteFiles:
         record = None if before is None else before.record
         validators = None if record is None else record.validators
         result = await revalidate(self._fetcher.fetch, FetchRequest(origin, _MAX_REDIRECTS, validators, path))
-        now_wall = self._clock.wall()
+        now = self._now()
+        record = None if record is None else reckoned(record, now)
         policy = self._daily_policy if path in self._daily else self._weekly_policy
-        record = advance(record, result, now_wall, policy, self._jitter())
+        record = replace(advance(record, result, now.wall, policy, self._jitter()), moment=now)
         truncated, content_type = (False, "") if before is None else (before.truncated, before.content_type)
         if isinstance(result, FetchResponse) and classify(result, policy) is AccessResult.SUCCESSFUL:
             # else the copy at hand stays as it is
             truncated, content_type = result.truncated, result.headers.get("content-type", "")[:_MAX_TYPE]
-        known = _Known(record, policy, truncated, content_type, now_wall, self._clock.monotonic())
-        held = standing(record, url, now_wall, policy)
+        known = _Known(record, policy, truncated, content_type)
+        held = standing(record, url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")
         self._keep(url, known)

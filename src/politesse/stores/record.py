@@ -8,7 +8,7 @@ import zlib
 from dataclasses import asdict
 from typing import Any, Final
 
-from politesse.access.outcome import Copy, Record, Trouble
+from politesse.access.outcome import Copy, Moment, Record, Trouble
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult
@@ -23,7 +23,8 @@ def encode(record: Record) -> bytes:
     copy = None if record.copy is None else asdict(record.copy)
     body = b"" if copy is None else copy.pop("body")
     trouble = None if record.trouble is None else asdict(record.trouble)
-    head = json.dumps({"copy": copy, "trouble": trouble, "body_bytes": len(body)}).encode()
+    moment = None if record.moment is None else asdict(record.moment)
+    head = json.dumps({"copy": copy, "trouble": trouble, "moment": moment, "body_bytes": len(body)}).encode()
     content = len(head).to_bytes(_HEAD_LENGTH_BYTES, "big") + head + zlib.compress(body)
     return _VERSION + _digest(content) + content
 
@@ -38,7 +39,8 @@ def decode(data: bytes) -> Record:
     end = _HEAD_LENGTH_BYTES + int.from_bytes(content[:_HEAD_LENGTH_BYTES], "big")
     try:
         head = json.loads(content[_HEAD_LENGTH_BYTES:end])
-        return Record(_copy(head["copy"], _body(content[end:], head["body_bytes"])), _trouble(head["trouble"]))
+        copy = _copy(head["copy"], _body(content[end:], head["body_bytes"]))
+        return Record(copy, _trouble(head["trouble"]), _moment(head.get("moment")))  # none before it was noted
     except (ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
         raise StoreError(f"a stored record is damaged: {error!r:.200}") from error
 
@@ -65,3 +67,7 @@ def _copy(fields: dict[str, Any] | None, body: bytes) -> Copy | None:
 
 def _trouble(fields: dict[str, Any] | None) -> Trouble | None:
     return None if fields is None else Trouble(**fields | {"result": AccessResult(fields["result"])})
+
+
+def _moment(fields: dict[str, Any] | None) -> Moment | None:
+    return None if fields is None else Moment(**fields)

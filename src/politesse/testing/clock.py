@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,9 +22,13 @@ class ManualClock:
         wall: the Unix time to start at.
         autojump: whether to move on by itself, to the next moment that somebody waits for, whenever every task of the
             event loop waits. A task that waits for the network waits too: use it where there is none.
+
+    Attributes:
+        run: names this clock.
     """
 
     def __init__(self, wall: float = 1_800_000_000.0, *, autojump: bool = False) -> None:
+        self.run = token_hex(8)
         self._wall = wall
         self._monotonic = 0.0
         self._autojump = autojump

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse.access.options import CacheOptions
-from politesse.access.outcome import AccessPolicy, Record, Standing, advance, classify, names_another, standing
+from politesse.access.outcome import (
+    AccessPolicy,
+    Moment,
+    Record,
+    Standing,
+    advance,
+    classify,
+    names_another,
+    reckoned,
+    standing,
+)
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
@@ -830,3 +840,48 @@ def test_host_that_is_closed_is_asked_when_it_opens_and_that_is_no_further_failu
     record = _after((0, _answer(503)), (60, closed), (65, closed))
     assert _wait(record) == 5.0
     assert _wait(advance(record, _answer(503), T0 + 70, POLICY, 0.0)) == 120.0
+
+
+@pytest.mark.parametrize("answer", [_ok(), _answer(404), _answer(503, retry_after="3600"), _answer(429)])
+def test_record_of_a_clock_that_was_ahead_holds_no_longer_than_one_of_now(answer: FetchResponse) -> None:
+    ahead, ours = (advance(None, answer, T0 + seconds, POLICY, 0.0) for seconds in (200, 0))
+    held, expected = (standing(record, URL, T0, POLICY) for record in (ahead, ours))
+    assert held == expected
+
+
+def test_absence_of_a_file_keeps_no_copy_that_is_dated_in_the_future() -> None:
+    policy = CacheOptions().policy(Dialect.KOSTER_2019)
+    assert policy.unavailable_copy_s > 0
+    record = advance(advance(None, _ok(), T0 + 365 * DAY, policy, 0.0), _answer(404), T0, policy, 0.0)
+    assert (_copy(record).result, record.trouble) == (AccessResult.UNAVAILABLE, None)
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.floats(0.0, DAY),
+        st.one_of(st.just(0.0), st.floats(-3 * DAY, 3 * DAY), st.floats(-400 * DAY, 400 * DAY)),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(_ANSWERS, _POLICIES, _STEPS)
+def test_no_record_is_younger_than_either_clock_says_however_the_wall_clock_is_set(
+    answer: FetchResult, policy: AccessPolicy, steps: list[tuple[float, float, bool]]
+) -> None:
+    """Time passes by both clocks, then the wall clock is set; a record may be kept as it was judged, or as it was."""
+    now = Moment("run", T0, 0.0)
+    record = replace(advance(None, answer, now.wall, policy, 0.0), moment=now)
+    held = standing(record, URL, now.wall, policy)
+    assert held is not None
+    longest_s = held.until_wall - held.at_wall
+    for passed_s, set_s, kept in steps:
+        now = Moment("run", now.wall + passed_s + set_s, now.mono + passed_s)
+        judged = reckoned(record, now)
+        held = standing(judged, URL, now.wall, policy)
+        assert held is None or now.mono < longest_s + 0.01 * len(steps)
+        assert held is None or now.wall - T0 < longest_s + 0.01 * len(steps)
+        if kept:
+            record = judged

@@ -168,13 +168,27 @@ async def test_a_file_is_kept_for_as_long_as_its_headers_say_or_a_week(
         assert ((await bench.ask()).body, bench.asked) == (b"A: 2", 2)
 
 
-async def test_wall_clock_that_is_set_changes_no_lifetime() -> None:
+async def test_wall_clock_that_is_set_back_changes_no_lifetime() -> None:
     async with keeping(FILE) as bench:
         await bench.ask()
-        for wall in (0.0, 4_000_000_000.0):
-            bench.clock.set_wall(wall)
-            assert (await bench.ask()).outcome is FileOutcome.FOUND
-        assert bench.asked == 1
+        bench.clock.advance(DAY)
+        bench.clock.set_wall(0.0)
+        file = await bench.ask()
+        assert (file.outcome, file.age_s, bench.asked) == (FileOutcome.FOUND, DAY, 1)
+        bench.clock.advance(6 * DAY - 1)
+        bench.clock.set_wall(0.0)
+        assert (await bench.ask()).age_s == 7 * DAY - 1
+        await settle()  # it is asked for again behind the answer
+        assert bench.asked == 2
+
+
+async def test_wall_clock_that_is_set_forward_ends_a_lifetime_once() -> None:
+    async with keeping(FILE) as bench:
+        await bench.ask()
+        bench.clock.set_wall(4_000_000_000.0)
+        for _ in range(3):
+            file = await bench.ask()
+            assert (file.outcome, file.age_s, bench.asked) == (FileOutcome.FOUND, 0, 2)
 
 
 async def test_near_its_end_a_copy_is_asked_for_again_behind_the_answer() -> None:
