@@ -20,7 +20,8 @@ GROWTH_KIB: Final = 20 * 1024
 SLACK_S: Final = 2.0
 """What a busy machine may add to a timeout before it is heeded."""
 
-# Stands behind 127.0.0.1 in the answer of the resolver, so that a name counts as public; it is never connected to.
+LOOPBACK: Final = "127.0.0.1"
+# Stands behind it in the answer of the resolver, so that a name counts as public; it is never connected to.
 PUBLIC: Final = "93.184.216.34"
 
 LARGE: Final = Fault(
@@ -30,7 +31,13 @@ LARGE: Final = Fault(
 
 async def _crawl() -> dict[str, Any]:
     async with AsyncExitStack() as stack:
-        servers = {name: await stack.enter_async_context(HostileServer(fault)) for name, fault in FAULTS.items()}
+        servers = {
+            # One that says 429 closes all ports of its host, so each of them has a host of its own.
+            name: await stack.enter_async_context(
+                HostileServer(fault, address=f"127.0.2.{place}" if name.startswith("429-") else LOOPBACK)
+            )
+            for place, (name, fault) in enumerate(FAULTS.items(), 1)
+        }
         harmless = [await stack.enter_async_context(HostileServer(LARGE)) for _ in range(crawler.AT_ONCE)]
         given = {
             "origins": {name: server.origin for name, server in servers.items()},
