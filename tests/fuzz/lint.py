@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Final
 
 from politesse.errors import InvalidURL
-from politesse.robots import Dialect, RobotsTxt
+from politesse.robots import Dialect, RobotsTxt, product_token
 from politesse.robots.explain import explain
 from politesse.robots.lint import CODES, lint
 from politesse.verdict import Reason
@@ -30,7 +30,8 @@ def check(octets: bytes) -> None:
     path, _, body = octets[2:].partition(b"\n")
     _check_lint(body, dialect, most)
     robots = RobotsTxt.parse(body, dialect)
-    for agent in ("ExampleBot", *(name for group in robots.groups[:2] for name in group.agents)):
+    names = [name for group in robots.groups[:2] for name in group.agents]
+    for agent in ("ExampleBot", *(name for name in names if product_token(name) != "mozilla")):  # a browser is refused
         _check_explanation(robots, "/" + text(path).removeprefix("/"), agent)
 
 

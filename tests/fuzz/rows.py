@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from politesse.robots import Dialect
-from tests.property.reference import BLANK, CONTROL, split_lines
+from tests.property.reference import BLANK, CONTROL, name_on_line, split_lines
+from tests.property.reference import USER_AGENT as MISSPELLED_USER_AGENT
 from tests.property.reference_google import USER_AGENT
-from tests.property.reference_koster import name_on_line
 
 LENIENT: Final = frozenset({Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019})
 DIRECTIVES: Final = frozenset({b"sitemap", b"crawl-delay", b"request-rate", b"visit-time", b"comment"})
@@ -50,14 +51,22 @@ class Row:
 
 
 def transcoded(body: bytes) -> bool:
-    return any(body.startswith(mark) for mark, _ in MARKS)
+    return _transcoded(body) is not None
+
+
+def _transcoded(body: bytes) -> str | None:
+    """Return the text behind the mark of UTF-16 or UTF-32; None where no character of it is ASCII, or none is there."""
+    texts = (body.decode(encoding, "replace") for mark, encoding in MARKS if body.startswith(mark))
+    return next((text for text in texts if any(0 < ord(character) < 0x80 for character in text)), None)
 
 
 def utf_8(body: bytes) -> bytes:
     """Return the file without a byte order mark, or a part of one, in UTF-8 if the mark says that it is another."""
-    for mark, encoding in MARKS:
+    if (text := _transcoded(body)) is not None:
+        return text.encode()
+    for mark, _ in MARKS:
         if body.startswith(mark):
-            return body.decode(encoding, "replace").encode()
+            return body[len(mark) :]
     for length in (3, 2, 1):
         if body.startswith(UTF_8_MARK[:length]):
             return body[length:]
@@ -68,6 +77,8 @@ def field_of(name: bytes, dialect: Dialect) -> bytes:
     lower = name.lower()
     if lower in MISSPELLED and dialect in LENIENT:
         return b"disallow"
+    if lower in MISSPELLED_USER_AGENT and dialect in LENIENT:
+        return b"user-agent"
     if dialect is Dialect.GOOGLE and lower not in FIELDS:
         return next((field for starts, field in STARTS if lower.startswith(starts)), lower)
     return lower
@@ -119,11 +130,7 @@ def agent_on_line(found: Row, dialect: Dialect) -> bytes:
     if found.control:
         return b""  # it names nobody
     if dialect in {Dialect.RFC9309, Dialect.KOSTER_2019}:
-        if value[:1] == b"*" and value[1:2] in {b"", b" ", b"\t"}:
-            return b"*"
-        return _ascii(name_on_line(value))  # the product token
-    if dialect is Dialect.KOSTER_1996 and not value.isascii():
-        return _ascii(name_on_line(value))
+        return name_on_line(value)  # the product token
     return value
 
 
@@ -141,11 +148,7 @@ def _of_site(value: bytes) -> bytes:
     if parts is None:
         return value
     host, _, port = parts[2].rpartition(b"@")[2].lower().partition(b":")
-    of_site = host == b"example.com" and (port.lstrip(b"0") or b"80") == b"80" and b"\\" not in parts[2]
+    of_site = unquote_to_bytes(host).lower() == b"example.com" and (port.lstrip(b"0") or b"80") == b"80" and b"\\" not in parts[2]
     if not of_site or (parts[1] or b"http").lower() != b"http" or (port and not port.strip(b"0")):
         return NOTHING[Dialect.PERL]
     return b"http://example.com" + (parts[3] if parts[3].startswith(b"/") else b"/" + parts[3])
-
-
-def _ascii(name: bytes) -> bytes:
-    return name if name.isascii() else b""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Final
+from urllib.parse import unquote
 
 import yarl
 
@@ -72,7 +73,9 @@ def _check_server(origin: Origin, url: str) -> None:
 
 
 def _server(url: yarl.URL) -> tuple[str, str, int | None]:
-    host = (url.raw_host or "").lower()
+    # yarl keeps the escapes of a host, which RFC 3986 3.2.2 lets one decode; no name in DNS has any.
+    host = unquote(url.raw_host or "")
+    host = (host if host.isascii() else yarl.URL(f"http://{host}").raw_host or "").lower()
     if ":" in host:
         mapped = ipaddress.IPv6Address(host).ipv4_mapped
         host = f"[{host}]" if mapped is None else f"[::ffff:{mapped}]"
