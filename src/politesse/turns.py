@@ -7,12 +7,14 @@ one has ended, so that crossed redirects cannot wait for each other.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from politesse.errors import Disallowed, InvalidURL
+from politesse.clock import ends_within
+from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault
 from politesse.verdict import Bound, NotYet
@@ -154,7 +156,15 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
     asked_again = False
     while True:
-        verdict = await gate.check(url)
+        verdict = gate.peek(url)
+        if verdict is None and (max_wait_s is None or deadline_mono is None):
+            verdict = await gate.check(url)
+        elif verdict is None:
+            # A task that can be given up: what it waits for, as the fetch of robots.txt, goes on for the others.
+            checking = asyncio.get_running_loop().create_task(gate.check(url))
+            if not await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking):
+                raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s)
+            verdict = checking.result()
         checked_mono = clock.monotonic()
         _heed(pacer, origin, verdict)
         rules = gate.pace_rules(origin)

@@ -141,7 +141,7 @@ def _settle_hosts(gate: Gatekeeper, slots: Mapping[str, Mapping[str, Any]]) -> N
 
 def _log(event: Event) -> None:
     if isinstance(event, ComponentFailed):
-        logger.error("The %s failed for %s", event.component, event.origin, exc_info=event.error)
+        logger.error("The %s failed for %s", event.component, event.origin or "whole gate", exc_info=event.error)
     elif isinstance(event, RobotsFetched) and event.source.result is AccessResult.UNREACHABLE:
         again = "" if event.source.not_before is None else f"; asked again after {utc(event.source.not_before)}"
         logger.warning("All of %s is disallowed: %s%s", event.origin, printable(event.fault), again)
