@@ -178,7 +178,7 @@ async def test_who_is_cancelled_while_robots_txt_is_waited_for_harms_nobody(cloc
 
 @pytest.mark.parametrize("stubborn", [False, True])
 @pytest.mark.parametrize("method", ["get", "put"])
-async def test_a_store_that_hangs_is_told_and_done_without(method: str, stubborn: bool, clock: ManualClock) -> None:
+async def test_a_store_that_hangs_is_told_and_done_without(method: str, clock: ManualClock, *, stubborn: bool) -> None:
     store = HangingStore(method, stubborn=stubborn)
     fetcher = ScriptedFetcher({SITE: ROBOTS})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
@@ -225,7 +225,7 @@ async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_closing_does_not_hang_on_the_store(stubborn: bool, clock: ManualClock) -> None:
+async def test_closing_does_not_hang_on_the_store(clock: ManualClock, *, stubborn: bool) -> None:
     store = HangingStore("get", "aclose", stubborn=stubborn)
     fetcher = ScriptedFetcher()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store)

@@ -160,13 +160,14 @@ class ByAddress:
         return lookup
 
     async def _resolve(self, host: str) -> str:
+        task = asyncio.current_task()
         try:
             async with asyncio.timeout(_LOOKUP_S):
                 address, kept_s = _lowest(await self._resolver.resolve(host, _HTTPS_PORT)), _KEPT_S
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if is_ended_from_outside(error, asyncio.current_task()):
+            if is_ended_from_outside(error, task):
                 raise
             # Of somebody else's resolver: told, and the host paced by its name.
             self._publisher.publish(AddressNotFound(host, f"{type(error).__name__}: {error}"))
