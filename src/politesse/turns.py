@@ -156,15 +156,9 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
     asked_again = False
     while True:
-        verdict = gate.peek(url)
-        if verdict is None and (max_wait_s is None or deadline_mono is None):
-            verdict = await gate.check(url)
-        elif verdict is None:
-            # A task that can be given up: what it waits for, as the fetch of robots.txt, goes on for the others.
-            checking = asyncio.get_running_loop().create_task(gate.check(url))
-            if not await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking):
-                raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s)
-            verdict = checking.result()
+        verdict = await _check(gate, clock, url, deadline_mono)
+        if verdict is None:
+            raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
         checked_mono = clock.monotonic()
         _heed(pacer, origin, verdict)
         rules = gate.pace_rules(origin)
@@ -186,6 +180,19 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
             raise
         pacer.give_back(permit)
         asked_again = True
+
+
+async def _check(gate: Gate, clock: Clock, url: str, deadline_mono: float | None) -> Verdict | None:
+    """Return the verdict; None if it does not come before the deadline."""
+    verdict = gate.peek(url)
+    if verdict is not None:
+        return verdict
+    if deadline_mono is None:
+        return await gate.check(url)
+    # A task that can be given up: what it waits for, as the fetch of robots.txt, goes on for the others.
+    checking = asyncio.get_running_loop().create_task(gate.check(url))
+    in_time = await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking)
+    return checking.result() if in_time else None
 
 
 def take_now(gate: Gate, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:

@@ -152,9 +152,9 @@ async def test_what_a_resolver_raises_has_the_host_paced_by_its_name(error: type
 
     pacing = PacingOptions(address=Limit())
     clock = ManualClock(autojump=True)
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Confused()) as gate:
-        async with gate.turn(URL) as turn:
-            assert turn.verdict
+    gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Confused())
+    async with gate, gate.turn(URL) as turn:
+        assert turn.verdict
 
 
 async def test_a_store_that_cannot_forget_cancels_nobody() -> None:
