@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from politesse.text import printable, printable_traceback
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -67,6 +69,6 @@ class Publisher:
                 subscriber(event)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException:
-                # Somebody else's code: told in full, and the gate goes on.
-                logger.exception("a subscriber failed on %r", event)
+            except BaseException as error:  # noqa: BLE001 - somebody else's code: told in full, and the gate goes on
+                told = printable(repr(event)), printable_traceback(error)
+                logger.error("a subscriber failed on %s\n%s", *told)  # noqa: TRY400 - exc_info is not printable

@@ -15,8 +15,8 @@ brought about by one event there.
 
 robots.txt is asked for ahead of the workers, for up to ``max_asking`` origins at once, each in a task that ends with
 the answer. An origin that does not answer within a moment counts no longer: servers that accept and never answer would
-hold up all others, which wait for their first question. While no worker waits, unknown origins are taken up at the pace of the hand-outs, so that a long queue does
-not fetch today what it needs tomorrow.
+hold up all others, which wait for their first question. While no worker waits, unknown origins are taken up at the pace
+of the hand-outs, so that a long queue does not fetch today what it needs tomorrow.
 """
 
 from __future__ import annotations

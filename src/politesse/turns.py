@@ -17,6 +17,7 @@ from politesse.clock import ends_within
 from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault
+from politesse.text import printable
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Turn:
 
     def __repr__(self) -> str:
         state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
-        return f"<Turn {self.url}: {state}>"
+        return f"<Turn {printable(self.url)}: {state}>"
 
 
 _HELD: Final[ContextVar[tuple[Turn, ...]]] = ContextVar("_HELD", default=())
