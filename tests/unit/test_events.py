@@ -77,10 +77,7 @@ async def test_what_a_subscriber_raises_steers_no_terminal_and_forges_no_log_lin
             return STEERING
 
     def fail(event: Event) -> None:
-        try:
-            raise Rude(STEERING)
-        except Rude as error:
-            raise ValueError(f"{STEERING} in {event!r}") from error
+        raise ValueError(f"{STEERING} in {event!r}") from Rude(STEERING)
 
     async with Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher({"https://a.example": Rude()})) as gate:
         gate.subscribe(fail)

@@ -131,8 +131,7 @@ class EngineFetcher:
         except IgnoreRequest as error:
             # Scrapy's own middleware does not count it either, but lets the site be crawled.
             return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
-        except Exception as error:
-            # Handlers and middlewares may raise anything, and all of it closes the gate.
+        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything, and all closes the gate
             logger.error(  # noqa: TRY400 - exc_info is not printable
                 "Error downloading %(request)s: %(f_exception)s\n%(traceback)s",  # Scrapy's own words
                 {
