@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from politesse.text import printable, printable_traceback
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,24 +24,25 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised what it should not; the gate is the more closed for it, never open.
+    """A fetcher, a store or a parser raised what it should not, or took too long. It never opens the gate.
 
     Attributes:
-        origin: on whose behalf.
+        origin: the origin that was asked about; None for a store that does not close in time.
         component: ``"fetcher"``, ``"store"``, ``"cache"``, or ``"files"`` for files beside robots.txt.
         error: what it raised.
     """
 
-    origin: Origin
+    origin: Origin | None
     component: str
-    error: Exception
+    error: BaseException
 
 
 class Publisher:
     """Calls its subscribers in the order in which they came.
 
     A subscriber is a plain function and must not block. One that raises is logged with its traceback and
-    harms neither the others nor the decision that the event tells of.
+    harms neither the others nor the decision that the event tells of. A CancelledError is an error like any other
+    there: a function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
     """
 
     __slots__ = ("subscribers",)
@@ -64,6 +67,8 @@ class Publisher:
         for subscriber in self.subscribers:
             try:
                 subscriber(event)
-            except Exception:
-                # Somebody else's code: told in full, and the gate goes on.
-                logger.exception("a subscriber failed on %r", event)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - somebody else's code: told in full, and the gate goes on
+                told = printable(repr(event)), printable_traceback(error)
+                logger.error("a subscriber failed on %s\n%s", *told)  # noqa: TRY400 - exc_info is not printable

@@ -14,8 +14,9 @@ end of the round. Nothing is polled: what a hand-out costs is a few heap operati
 brought about by one event there.
 
 robots.txt is asked for ahead of the workers, for up to ``max_asking`` origins at once, each in a task that ends with
-the answer. While no worker waits, unknown origins are taken up at the pace of the hand-outs, so that a long queue does
-not fetch today what it needs tomorrow.
+the answer. An origin that does not answer within a moment counts no longer: servers that accept and never answer would
+hold up all others, which wait for their first question. While no worker waits, unknown origins are taken up at the pace
+of the hand-outs, so that a long queue does not fetch today what it needs tomorrow.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _BATCH: Final = 100
+_MOMENT_S: Final = 0.05  # most sites answer in it; 1,000 that do not are passed in half a second
+_MAX_SLOW: Final = 10_000  # a task and a flight each: some 100 MB, and at 30 s for each 300 new ones a second
 _MIN_DEFERRAL_S: Final = 1.0  # a wall clock that jumped must not turn a deferral into a busy loop
 _DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN})
 
@@ -117,7 +120,8 @@ class PoliteQueue(Generic[Item]):
         on_disallowed: called by the worker that comes upon it, with the item, or the URL where there was none, and
             the verdict. What it raises comes out of that worker's ``turn``.
         max_deferrals: see above; 0 or more.
-        max_asking: of how many origins robots.txt is asked for at once; positive.
+        max_asking: of how many origins robots.txt is asked for at once, without those that are slow to answer;
+            positive.
 
     Raises:
         ConfigurationError: for options that cannot be meant.
@@ -150,6 +154,7 @@ class PoliteQueue(Generic[Item]):
         self._workers = Line()
         self._unasked: deque[Lane[Item]] = deque()
         self._asking: dict[asyncio.Task[Verdict], Lane[Item]] = {}
+        self._quick: dict[asyncio.Task[Verdict], Timer] = {}  # of these, the ones that were asked a moment ago
         self._deferred: dict[Lane[Item], Timer] = {}
         self._puts = 0
         self._size = 0
@@ -397,7 +402,8 @@ class PoliteQueue(Generic[Item]):
 
     def _ask_more(self, at_least: int = 0) -> None:
         """Ask for as many robots.txt as there is room for; while no worker waits, only so far ahead of them."""
-        room = self._max_asking - len(self._asking)
+        slow = len(self._asking) - len(self._quick)
+        room = self._max_asking - len(self._quick) - max(0, slow - _MAX_SLOW)
         if not self._workers:
             room = min(room, max(at_least, room - self._ahead))
         while room > 0 and self._unasked:
@@ -408,10 +414,20 @@ class PoliteQueue(Generic[Item]):
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._gate.check(lane.entries[0].url), name=f"queue: robots.txt of {lane.origin}")
         self._asking[task] = lane
+        self._quick[task] = self._gate.clock.call_later(_MOMENT_S, partial(self._found_slow, task))
         task.add_done_callback(self._asked)
+
+    def _found_slow(self, task: asyncio.Task[Verdict]) -> None:
+        """Ask another origin in place of one that takes its time."""
+        del self._quick[task]
+        if self._failure is None:
+            self._ask_more()
 
     def _asked(self, task: asyncio.Task[Verdict]) -> None:
         lane = self._asking.pop(task)
+        timer = self._quick.pop(task, None)
+        if timer is not None:
+            timer.cancel()
         if task.cancelled():  # the loop is being torn down; if not, it is asked again with the next
             self._unasked.append(lane)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 
 def printable(text: str) -> str:
     """Return remote text with every character escaped that could steer a terminal or forge a log line.
@@ -11,3 +13,12 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_traceback(error: BaseException) -> str:
+    """Return the traceback of ``error`` fit for a log, instead of ``exc_info``, which shows its words as they are.
+
+    They may be remote text. Each line is indented, so that none can pass for a log line of its own.
+    """
+    lines = "".join(traceback.format_exception(error)).split("\n")
+    return "\n".join(f"  {printable(line)}" for line in lines if line)

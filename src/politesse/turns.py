@@ -7,6 +7,7 @@ one has ended, so that crossed redirects cannot wait for each other.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from politesse.access.admission import GivenUp
 from politesse.access.following import follow
-from politesse.errors import Disallowed, InvalidURL
+from politesse.clock import ends_within
+from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.text import printable
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -114,7 +117,7 @@ class Turn:
 
     def __repr__(self) -> str:
         state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
-        return f"<Turn {self.url}: {state}>"
+        return f"<Turn {printable(self.url)}: {state}>"
 
 
 _HELD: Final[ContextVar[tuple[Turn, ...]]] = ContextVar("_HELD", default=())
@@ -158,7 +161,9 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
     asked_again = False
     while True:
-        verdict = await gate.check(url)
+        verdict = await _check(gate, clock, url, deadline_mono)
+        if verdict is None:
+            raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
         checked_mono = clock.monotonic()
         _heed(pacer, origin, verdict)
         rules = gate.pace_rules(origin)
@@ -180,6 +185,19 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
             raise
         pacer.give_back(permit)
         asked_again = True
+
+
+async def _check(gate: Gate, clock: Clock, url: str, deadline_mono: float | None) -> Verdict | None:
+    """Return the verdict; None if it does not come before the deadline."""
+    verdict = gate.peek(url)
+    if verdict is not None:
+        return verdict
+    if deadline_mono is None:
+        return await gate.check(url)
+    # A task that can be given up: what it waits for, as the fetch of robots.txt, goes on for the others.
+    checking = asyncio.get_running_loop().create_task(gate.check(url))
+    in_time = await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking)
+    return checking.result() if in_time else None
 
 
 def take_now(gate: Gate, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:

@@ -232,13 +232,13 @@ class AgentView:
 
         Args:
             url: what to request.
-            max_wait_s: how long to wait at the most; None for as long as it takes.
+            max_wait_s: how long to wait at the most, for robots.txt and for the turn; None for as long as it takes.
             exempt: why this one is made without asking robots.txt, as in ``"by agreement"``; None where it is not.
                 The pace is kept, and a policy that denies holds, all the same.
 
         Raises:
             Disallowed: if it may not be requested, be it found out after the wait.
-            TooFar: if no turn comes within ``max_wait_s``.
+            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
             InvalidURL, ClosedError: as ``check`` does.
             ConfigurationError: for an exemption without a reason.
         """

@@ -473,6 +473,22 @@ async def test_within_a_turn_what_would_wait_for_its_own_end_is_told_instead_and
         assert await gate.check(f"{other}/page")
 
 
+async def test_what_is_unknown_within_a_turn_is_asked_for_behind_and_known_after_it() -> None:
+    clock = ManualClock(autojump=True)
+    other = "http://example.com:8080"
+    tdmrep = f"{other}/.well-known/tdmrep.json"
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: "[]", other: "", tdmrep: RESERVED})
+    async with Gatekeeper(UA, fetcher=fetcher, enforce_usage={"tdm"}, clock=clock) as gate, asyncio.timeout(20):
+        async with gate.turn(PAGE):
+            assert (await gate.check(f"{other}/page")).reason is Reason.USAGE_UNKNOWN
+            assert fetcher.count(tdmrep) == 0
+        await clock.sleep(60)  # nobody asks again
+        assert fetcher.count(tdmrep) == 1
+        verdict = gate.peek(f"{other}/page")
+        assert verdict is not None
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+
+
 async def test_within_a_turn_of_a_queue_it_is_the_same() -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from politesse import Gatekeeper
 from politesse.events import Event, Publisher
+from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
     import pytest
@@ -61,3 +64,30 @@ def test_subscriber_that_raises_is_logged_and_the_others_are_called(caplog: pyte
     assert seen == [Happened("x")]
     assert "no such table" in caplog.text
     assert "Happened" in caplog.text
+
+
+STEERING = "\x1b]0;owned\x07\x9b2J\u202e\r\n2026-01-01 CRITICAL forged\u2028"
+
+
+async def test_what_a_subscriber_raises_steers_no_terminal_and_forges_no_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Rude(Exception):
+        def __repr__(self) -> str:
+            return STEERING
+
+    def fail(event: Event) -> None:
+        raise ValueError(f"{STEERING} in {event!r}") from Rude(STEERING)
+
+    async with Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher({"https://a.example": Rude()})) as gate:
+        gate.subscribe(fail)
+        await gate.check("https://a.example/\u202e")
+    shown = [logging.Formatter("%(message)s").format(record) for record in caplog.records]
+    assert len(shown) == 3  # the fetcher's failure, the fetch, the decision
+    for text in shown:
+        first, *others = text.split("\n")
+        assert all(line.isprintable() for line in (first, *others))
+        assert first.startswith("a subscriber failed on ")
+        assert all(line.startswith("  ") for line in others)
+        assert "Rude" in text
+        assert "ValueError" in text

@@ -251,6 +251,38 @@ async def test_policy_sets_the_floor_and_the_concurrency_of_a_host(clock: Manual
             assert clock.monotonic() == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("busy", [False, True])
+async def test_policy_that_was_withdrawn_binds_nobody(clock: ManualClock, *, busy: bool) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+        gate.set_policy("partner.example", HostPolicy(min_delay_s=3_000))
+        if busy:  # else its pacing begins after that
+            await gate.check("https://partner.example/")
+        gate.set_policy("partner.example", None)
+        for number in range(3):
+            async with gate.turn(f"https://partner.example/{number}"):
+                assert clock.monotonic() == number + 1
+
+
+async def _closed_for(gate: Gatekeeper, clock: ManualClock, statuses: list[int]) -> float:
+    """Return for how long the last of several answers closes the host."""
+    for status in statuses:
+        async with gate.turn(f"{SITE}/x") as turn:
+            turn.observe(status, {"Retry-After": "0"} if status == 429 else {})
+    answer = gate.try_turn(f"{SITE}/x")
+    assert isinstance(answer, NotYet)
+    return answer.not_before - clock.wall()
+
+
+async def test_an_ordinary_answer_ends_the_row_of_refusals_that_lengthens_each(clock: ManualClock) -> None:
+    closed_s = []
+    for statuses in ([429] * 3, [429] * 4, [429] * 3 + [200, 429]):
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+            closed_s.append(await _closed_for(gate, clock, statuses))
+    third, fourth, after_an_answer = closed_s
+    assert third < fourth
+    assert after_an_answer <= third
+
+
 @pytest.mark.parametrize("done", ["obey", "cap", "skip"])
 async def test_long_crawl_delay_is_reported_whatever_is_done_about_it(done: str, clock: ManualClock) -> None:
     fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\nDisallow:\n"})

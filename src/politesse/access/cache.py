@@ -15,25 +15,26 @@ from collections import OrderedDict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from politesse.access.entry import Entry
-from politesse.access.flights import Flight, Flights
+from politesse.access.flights import Flight, Flights, is_ended_from_outside
 from politesse.access.outcome import CLOCK_SKEW_S, Moment, Record, Standing, advance, is_closed, reckoned, standing
 from politesse.access.reading import ReadingThreads
 from politesse.access.revalidation import revalidate
-from politesse.clock import run_of
+from politesse.clock import ends_within, run_of
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Event
 from politesse.pacing.pace import PACES_HELD, longest_stated_s
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots import RobotsTxt
+from politesse.stores.memory import MemoryStore
 from politesse.stores.record import decode, encode
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Coroutine
 
     from politesse.access.options import CacheOptions
     from politesse.clock import Clock
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from politesse.ports import Fetcher, FetchResult, Store
     from politesse.robots import Dialect, RuleSet
     from politesse.verdict import Source
+
+Result = TypeVar("Result")
 
 _DAY_S: Final = 86_400.0
 _PARSE_IN_THREAD_BYTES: Final = 64 * 1024  # about 5 ms of parsing: more would be felt by every other task
@@ -64,6 +67,10 @@ class RobotsFetched(Event):
     fault: str
     elapsed_s: float
     source: Source
+
+
+class _StoreIsLate(StoreError):
+    """It took longer than ``store_timeout_s``."""
 
 
 class _Flight(Flight[Entry]):
@@ -126,6 +133,8 @@ class RobotsCache:
         self._weight_bytes = 0
         self._flights: Flights[_Flight] = Flights()
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
+        self._store_timeout_s = options.store_timeout_s
+        self._store_work: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None
 
@@ -185,7 +194,7 @@ class RobotsCache:
         if (flight := self._flights.get(str(origin))) is not None:
             flight.forgotten = True
         try:
-            await self._store.delete(str(origin))
+            await self._in_store(self._store.delete(str(origin)))
         except StoreError as error:
             self._publisher.publish(ComponentFailed(origin, "store", error))
 
@@ -204,10 +213,37 @@ class RobotsCache:
         if ending is None:
             return
         async with AsyncExitStack() as closing:  # the last one first
-            closing.push_async_callback(self._store.aclose)
+            closing.push_async_callback(self._close_store)
             closing.push_async_callback(self._fetcher.aclose)
             await asyncio.gather(*ending, return_exceptions=True)
             self.reading.close()
+
+    async def _close_store(self) -> None:
+        if self._store_work:
+            ending = asyncio.gather(*self._store_work, return_exceptions=True)
+            await ends_within(self._clock, self._store_timeout_s, ending)
+        try:
+            await self._in_store(self._store.aclose())
+        except _StoreIsLate as error:
+            self._publisher.publish(ComponentFailed(None, "store", error))
+
+    async def _in_store(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what the store answers; raises what it raises, and StoreError if it takes too long.
+
+        A task of its own, so that a store that does not obey a cancellation holds up nobody. What it raises that is no
+        Exception comes as a RuntimeError: a CancelledError of the store's own must not cancel those who wait.
+        """
+        if type(self._store) is MemoryStore:  # no subclass: of this one it is known that it never waits
+            return await work
+        task = asyncio.get_running_loop().create_task(work)
+        self._store_work.add(task)
+        task.add_done_callback(self._store_work.discard)
+        if not await ends_within(self._clock, self._store_timeout_s, task):
+            raise _StoreIsLate(f"the store took longer than store_timeout_s={self._store_timeout_s:g}")
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None or isinstance(error, Exception):
+            return task.result()
+        raise RuntimeError(f"the store raised {error!r}") from error
 
     def _refresh_behind(self, entry: Entry) -> None:
         if self._flights.get(str(entry.origin)) is not None or self._closed:
@@ -225,14 +261,24 @@ class RobotsCache:
         return self._flights.take_off(str(origin), flight, work, f"robots.txt of {origin}")
 
     async def _fly(self, origin: Origin, flight: _Flight, *, refresh: bool) -> None:
+        task = asyncio.current_task()
         try:
             record, held, at_mono = await self._find(origin, flight, refresh=refresh)
             entry = await self._build(origin, record, held, at_mono, flight.agents)
             if record.copy is None:
                 entry = self._kept_rather(entry)
-        except Exception as error:  # noqa: BLE001 - whatever broke, those who wait are told that the gate is closed
+        except BaseException as error:
+            if is_ended_from_outside(error, task):
+                raise
+            # Whatever broke, those who wait get a verdict: the site is closed. They were not cancelled.
+            self._land(origin, flight, self._closed_entry(origin, error))
             self._publisher.publish(ComponentFailed(origin, "cache", error))
-            entry = self._closed_entry(origin, error)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise  # asyncio raises these out of the event loop: they stop the program
+        else:
+            self._land(origin, flight, entry)
+
+    def _land(self, origin: Origin, flight: _Flight, entry: Entry) -> None:
         self._keep(entry)
         self._flights.end(str(origin), flight)
         flight.land(entry)
@@ -297,7 +343,7 @@ class RobotsCache:
 
     async def _load(self, origin: Origin) -> Record | None:
         try:
-            kept = await self._store.get(str(origin))
+            kept = await self._in_store(self._store.get(str(origin)))
             return None if kept is None else decode(kept)
         except StoreError as error:
             self._publisher.publish(ComponentFailed(origin, "store", error))
@@ -305,7 +351,7 @@ class RobotsCache:
 
     async def _save(self, origin: Origin, record: Record) -> None:
         try:
-            await self._store.put(str(origin), encode(record))
+            await self._in_store(self._store.put(str(origin), encode(record)))
         except StoreError as error:
             self._publisher.publish(ComponentFailed(origin, "store", error))
 
@@ -333,7 +379,7 @@ class RobotsCache:
                 rules[agent] = self._rule_sets[digest, agent] = rule_set
         return rules
 
-    def _closed_entry(self, origin: Origin, error: Exception) -> Entry:
+    def _closed_entry(self, origin: Origin, error: BaseException) -> Entry:
         now = self._now()
         record = self._remembered(origin)
         record = None if record is None else self._reckoned(record, now)
@@ -393,16 +439,15 @@ class RobotsCache:
 
 
 async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publisher) -> FetchResult:
-    """Ask once; whatever the fetcher raises is a fault, told as ComponentFailed."""
+    """Ask once; whatever the fetcher raises is a fault, told as ComponentFailed; but what stops a program passes."""
     try:
         return await fetcher.fetch(request)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        if is_ended_from_outside(error, asyncio.current_task()):
             raise
-        # Nobody cancelled us: it is the fetcher's own, and those who wait were not cancelled either.
-        return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r}", request.url)
-    except Exception as error:  # noqa: BLE001 - a user's fetcher may raise anything, and all of it closes the gate
+        # A user's fetcher may raise anything, a CancelledError of its own too, and all of it closes the gate.
         publisher.publish(ComponentFailed(request.origin, "fetcher", error))
         return FetchFault(FaultKind.INTERNAL, f"the fetcher raised {error!r:.200}", request.url)
 

@@ -6,6 +6,7 @@ The task belongs to whoever keeps the flights. A waiter that is cancelled leaves
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from politesse.errors import ClosedError, WrongEventLoop
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 Result = TypeVar("Result")
+
+
+def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether ``error`` ends ``task``: it was cancelled, or its coroutine is closed after its loop is gone.
+
+    If not, a component raised it: then nobody who waits for the task was cancelled either.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return task is None or task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        return _get_running_loop() is None or asyncio.current_task() is not task
+    return False
 
 
 class Flight(Generic[Result]):

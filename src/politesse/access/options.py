@@ -41,6 +41,8 @@ class CacheOptions:
         max_concurrent_fetches: how many robots.txt, and other files of sites, are fetched at once; positive. One that
             takes longer than 50 ms does not count while others wait; of these there may be twenty times as many, but
             no more than half of the file descriptors of the process. To one host there are never more than two.
+        store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; then the
+            cache goes on without it, and says so as ComponentFailed. Up to an hour.
     """
 
     min_lifetime_s: float = 60.0
@@ -54,6 +56,7 @@ class CacheOptions:
     max_entries_bytes: int = 64 * 1024 * 1024
     max_site_files_bytes: int = 16 * 1024 * 1024
     max_concurrent_fetches: int = 100
+    store_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
         choices: dict[str, tuple[str | None, ...]] = {
@@ -73,6 +76,7 @@ class CacheOptions:
             "max_entries_bytes": (1, float("inf")),
             "max_site_files_bytes": (1, float("inf")),
             "max_concurrent_fetches": (1, float("inf")),
+            "store_timeout_s": (0.001, 3_600.0),
         }
         if self.stale_if_unreachable_s is None:
             del ranges["stale_if_unreachable_s"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from politesse.access.flights import Flight, Flights
+from politesse.access.flights import Flight, Flights, is_ended_from_outside
 from politesse.access.outcome import Moment, advance, classify, elapsed_s, reckoned, standing
 from politesse.access.revalidation import revalidate
 from politesse.clock import run_of
@@ -239,13 +239,20 @@ class SiteFiles:
 
     async def _fly(self, origin: Origin, path: str, flight: Flight[SiteFile]) -> None:
         url = f"{origin}{path}"
+        task = asyncio.current_task()
         try:
             file = await self._ask(origin, path)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the subscribers where nobody may
-            if not isinstance(error, PolitesseError):  # those say that nothing was to be asked
-                self._publisher.publish(ComponentFailed(origin, "files", error))
+        except PolitesseError as error:  # nothing was to be asked
             self._flights.end(url, flight)
             flight.fail(error)
+        except BaseException as error:
+            if is_ended_from_outside(error, task):
+                raise
+            self._flights.end(url, flight)
+            flight.land(SiteFile(url, FileOutcome.RETRY, fault=f"it could not be asked for: {error!r:.200}"))
+            self._publisher.publish(ComponentFailed(origin, "files", error))
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise  # asyncio raises these out of the event loop: they stop the program
         else:
             self._flights.end(url, flight)
             flight.land(file)

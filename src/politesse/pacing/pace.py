@@ -47,7 +47,8 @@ class PacingOptions:
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
         max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
             start. Positive.
-        max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive.
+        max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive, infinite for never.
+            For so long, but a day at most, a host is remembered whose robots.txt was fetched and no page yet.
         on_long_crawl_delay: ``"obey"`` it all the same, ``"cap"`` it, or ``"skip"`` the host.
         rule_of_thumb_factor: with no Request-rate, wait this many times the last retrieval; 0 for off.
         rule_of_thumb_least_s: but at least so long.

@@ -9,10 +9,12 @@ because the host has closed, he gives all back and waits again, at the head of t
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from politesse.errors import ConfigurationError
+from politesse.clock import ends_within
+from politesse.errors import ConfigurationError, TooFar
 from politesse.pacing.local import LocalPacer
 from politesse.pacing.pace import PacingOptions
 from politesse.pacing.scopes import ByAddress, ByDomain, ByHost
@@ -85,9 +87,9 @@ class ScopedPacer:
         return max(refusals, key=lambda refusal: refusal.not_before)
 
     async def start(self, host: str, origin: str, rules: RuleSet | None, max_wait_s: float | None = None) -> Permit:
-        """Wait for leave in all scopes. The lookup of an address counts for the wait, but is not cut short by it."""
+        """Wait for leave in all scopes. The lookup of an address counts for the wait; it goes on for others."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
-        keys = [await finder.find(host) for finder in self._finders]
+        keys = await self._keys(host, max_wait_s)
         again = False
         while True:
             taken: list[Permit] = []
@@ -203,6 +205,16 @@ class ScopedPacer:
 
     def __repr__(self) -> str:
         return f"<ScopedPacer: {self._pacers!r}>"
+
+    async def _keys(self, host: str, max_wait_s: float | None) -> list[str]:
+        """Return the key of each scope, looking it up if need be; raises TooFar if that takes too long."""
+        finding = [finder.find(host) for finder in self._finders]
+        if max_wait_s is None:
+            return [await key for key in finding]
+        keys = asyncio.gather(*finding)
+        if not await ends_within(self._clock, max_wait_s, keys):
+            raise TooFar(host, NotYet(self._clock.wall(), Bound.ADDRESS), max_wait_s)
+        return keys.result()
 
     def _known(self, host: str, found: Callable[[], None]) -> list[str] | None:
         """Return the key of each scope; None where one has to be looked up, after which ``found`` is called."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cachetools import TLRUCache
 
+from politesse.access.flights import is_ended_from_outside
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, Publisher
 
@@ -159,10 +160,16 @@ class ByAddress:
         return lookup
 
     async def _resolve(self, host: str) -> str:
+        task = asyncio.current_task()
         try:
             async with asyncio.timeout(_LOOKUP_S):
                 address, kept_s = _lowest(await self._resolver.resolve(host, _HTTPS_PORT)), _KEPT_S
-        except Exception as error:  # noqa: BLE001 - of somebody else's resolver: told, and the host paced by its name
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if is_ended_from_outside(error, task):
+                raise
+            # Of somebody else's resolver: told, and the host paced by its name.
             self._publisher.publish(AddressNotFound(host, f"{type(error).__name__}: {error}"))
             address, kept_s = host, _RETRY_S
         self._found[host] = (address, kept_s)

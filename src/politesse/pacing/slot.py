@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from politesse.robots import RuleSet
 
 _NEVER: Final = float("-inf")
+_LONGEST_REMEMBERED_S: Final = 86_400.0  # a copy of robots.txt holds no longer either (RFC 9309 2.4)
 
 
 class Permit:
@@ -176,8 +177,9 @@ class Slot:
         remembered_s = 0.0 if self.bearing is None else self.bearing.remembered_until_wall - now_wall
         if self.spent and not self.said:
             # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
-            # than the floor still has to wait out the Crawl-delay from then.
-            remembered_s = max(remembered_s, self.last_mono + self.options.max_crawl_delay_s - now_mono)
+            # than the floor still has to wait out the Crawl-delay from then. That may have no bound.
+            longest_s = min(self.options.max_crawl_delay_s, _LONGEST_REMEMBERED_S)
+            remembered_s = max(remembered_s, self.last_mono + longest_s - now_mono)
         return remembered_s
 
     def not_yet(self, now_mono: float, now_wall: float) -> NotYet:

@@ -18,7 +18,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
-from politesse import ConfigurationError
+from politesse import ComponentFailed, ConfigurationError, Origin
 from politesse.integrations.scrapy import (
     PoliteDownloader,
     PolitePriorityQueue,
@@ -286,3 +286,19 @@ async def test_robots_txt_waits_in_no_slot_of_pages() -> None:
 async def test_request_of_an_unknown_scheme_has_the_slot_that_scrapy_gives_it() -> None:
     downloader = PoliteDownloader(crawler_with())
     assert downloader.get_slot_key(Request("ftp://example.com/page", meta={"download_slot": "mine"})) == "mine"
+
+
+async def test_what_failed_steers_no_terminal_and_forges_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    gate = make_gate(crawler_with())
+    error = ValueError("\x1b[2J\r\n2026-01-01 CRITICAL forged")
+    for origin in (Origin.of("https://example.com"), None):
+        gate.publish(ComponentFailed(origin, "store", error))
+    shown = [logging.Formatter("%(message)s").format(record) for record in caplog.records]
+    assert [text.split("\n")[0] for text in shown] == [
+        "The store failed for https://example.com",
+        "The store failed for the whole crawl",
+    ]
+    for text in shown:
+        assert r"ValueError: \x1b[2J\r" in text
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert "\n2026" not in text

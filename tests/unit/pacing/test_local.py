@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import weakref
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,18 @@ async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
     clock.advance(61.0)
     assert len(pacer) == 1  # the spent one: what its robots.txt asks for is not known yet
     clock.advance(OPTIONS.max_crawl_delay_s)
+    assert len(pacer) == 0
+
+
+@pytest.mark.parametrize("longest_s", [math.inf, 1e300, 86_400.0])
+async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_day_at_most(longest_s: float) -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(PacingOptions(max_crawl_delay_s=longest_s), clock=clock)
+    for number in range(100):
+        pacer.spend(f"host{number}.example")
+    clock.advance(86_399.0)
+    assert len(pacer) == 100
+    clock.advance(2.0)
     assert len(pacer) == 0
 
 

@@ -3,12 +3,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from politesse import Event, Gatekeeper, PacingOptions
+import pytest
+
+from politesse import CacheOptions, Event, Gatekeeper, PacingOptions
+from politesse.ports import FaultKind, FetchFault
 from politesse.queue import PoliteQueue
+from politesse.testing import ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Log, settle, waiting
 
 if TYPE_CHECKING:
-    from politesse.testing import ManualClock, ScriptedFetcher
+    from politesse.ports import FetchRequest, FetchResult
+    from politesse.testing import ManualClock
 
 
 async def test_unknown_origin_is_asked_at_once_and_handed_out_when_known(
@@ -229,6 +234,60 @@ async def test_a_worker_that_has_to_wait_has_as_many_asked_for_as_may_be(
     fetcher.gate.clear()
     async with waiting(queue):  # none is ready: the pause after each robots.txt is not over yet
         assert queue.statistics().asking == 4
+
+
+class Dead(ScriptedFetcher):
+    """Servers that accept and never answer, until the fetcher gives up; but for one of them."""
+
+    def __init__(self, clock: ManualClock, alive: str) -> None:
+        super().__init__()
+        self.clock = clock
+        self.alive = alive
+        self.asked = 0
+        self.most = 0
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        if str(request.origin) == self.alive:
+            return await super().fetch(request)
+        self.asked += 1
+        self.most = max(self.most, self.asked)
+        await self.clock.sleep(30)
+        self.asked -= 1
+        return FetchFault(FaultKind.TIMEOUT, "it never answered", request.url)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+async def test_a_thousand_origins_that_never_answer_keep_nobody_from_a_live_one(
+    clock: ManualClock, workers: int
+) -> None:
+    fetcher = Dead(clock, A)
+    options = CacheOptions(max_concurrent_fetches=100_000)  # the limit of the queue is what is looked at
+    pacing = PacingOptions(min_delay_s=0)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=options, pacing=pacing) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate)
+        for place in range(1_000):
+            await queue.put(f"https://dead{place}.example/")
+        await queue.put(f"{A}/1")
+        if not workers:
+            await clock.sleep(0.75)
+            assert fetcher.count(A) == 1  # after ten moments
+            assert queue.statistics().asking == 1_000
+        async with queue.turn() as turn:
+            assert turn.url == f"{A}/1"
+            assert clock.monotonic() <= 1
+
+
+async def test_origins_that_never_answer_are_asked_no_more_than_max_asking_in_a_moment(clock: ManualClock) -> None:
+    fetcher = Dead(clock, A)
+    options = CacheOptions(max_concurrent_fetches=100_000)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=options) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=3)
+        for place in range(100):
+            await queue.put(f"https://dead{place}.example/")
+        await settle()
+        assert fetcher.most == 3
+        await clock.sleep(0.125)
+        assert fetcher.most == 9
 
 
 async def test_a_known_host_that_is_not_ready_is_looked_at_without_asking(

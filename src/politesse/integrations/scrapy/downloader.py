@@ -30,6 +30,7 @@ from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.page import PAGE
 from politesse.origin import Origin
+from politesse.text import printable
 from politesse.verdict import NotYet
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class PoliteDownloader(Downloader):
                 turn = await patiently(self.crawler, view.take_turn(url, max_wait_s=self._max_wait_s))
         except TooFar as error:
             why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
-            logger.info("Ignoring %s: %s", request, why, extra={"spider": self.crawler.spider})
+            logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
             if (stats := self.crawler.stats) is not None:
                 stats.inc_value("politesse/too_far")
             raise IgnoreRequest(why) from error

@@ -27,6 +27,7 @@ from politesse.integrations.scrapy.engine import patiently
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
 from politesse.robots.lexer import cut_at_line_end
+from politesse.text import printable, printable_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,11 +136,14 @@ class EngineFetcher:
         except IgnoreRequest as error:
             # Scrapy's own middleware does not count it either, but lets the site be crawled.
             return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
-        except Exception as error:
-            # Handlers and middlewares may raise anything, and all of it closes the gate.
-            logger.exception(
-                "Error downloading %(request)s: %(f_exception)s",
-                {"request": request, "f_exception": error},  # noqa: TRY401 - the words of Scrapy's own
+        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything, and all closes the gate
+            logger.error(  # noqa: TRY400 - exc_info is not printable
+                "Error downloading %(request)s: %(f_exception)s\n%(traceback)s",  # Scrapy's own words
+                {
+                    "request": printable(str(request)),
+                    "f_exception": printable(str(error)),
+                    "traceback": printable_traceback(error),
+                },
                 extra={"spider": self._crawler.spider},
             )
             if _is_robots_txt(hops.request):

@@ -18,7 +18,7 @@ from politesse.integrations.scrapy.fetch import EngineFetcher
 from politesse.pacing.pace import PacingOptions
 from politesse.policy import HostPolicy
 from politesse.robots.agents import first_word, product_token
-from politesse.text import printable
+from politesse.text import printable, printable_traceback
 from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def _settle_hosts(gate: Gatekeeper, slots: Mapping[str, Mapping[str, Any]]) -> N
 
 def _log(event: Event) -> None:
     if isinstance(event, ComponentFailed):
-        logger.error("The %s failed for %s", event.component, event.origin, exc_info=event.error)
+        of = event.origin or "the whole crawl"
+        logger.error("The %s failed for %s\n%s", event.component, of, printable_traceback(event.error))
     elif isinstance(event, RobotsFetched) and event.source.result is AccessResult.UNREACHABLE:
         again = "" if event.source.not_before is None else f"; asked again after {utc(event.source.not_before)}"
         logger.warning("All of %s is disallowed: %s%s", event.origin, printable(event.fault), again)

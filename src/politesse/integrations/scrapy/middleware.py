@@ -141,7 +141,7 @@ class RobotsTxtMiddleware:
     def _refuse(self, request: Request, why: str) -> IgnoreRequest:
         logger.debug(
             "Forbidden by robots.txt: %(request)s%(why)s",
-            {"request": request, "why": why},
+            {"request": printable(str(request)), "why": printable(why)},
             extra={"spider": self._crawler.spider},
         )
         if (stats := self._crawler.stats) is not None:

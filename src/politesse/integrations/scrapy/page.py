@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.integrations.pages import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
+from politesse.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,5 +52,5 @@ class PageReader:
                 "The METAs of pages are not read, and meta[%r] tells what the headers say alone: %s. "
                 "POLITESSE_PAGE_DIRECTIVES = False reads nothing.",
                 PAGE,
-                error,
+                printable(str(error)),
             )

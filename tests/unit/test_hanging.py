@@ -1,0 +1,265 @@
+"""What hangs holds up nobody for longer than they would wait, nor the close of the gate; and it opens nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from politesse import (
+    Bound,
+    CacheOptions,
+    ClosedError,
+    ComponentFailed,
+    ConfigurationError,
+    Event,
+    Gatekeeper,
+    HostPolicy,
+    Limit,
+    MemoryStore,
+    PacingOptions,
+    PoliteQueue,
+    Reason,
+    StoreError,
+    TooFar,
+)
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.ports import FetchRequest, FetchResult
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+URL = f"{SITE}/page"
+ROBOTS = "User-agent: *\nDisallow: /private\n"
+TIMEOUT = 5.0  # the default of CacheOptions.store_timeout_s
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(autojump=True)
+
+
+class HangingStore(MemoryStore):
+    """Never ends what it is told to hang in, even when it is cancelled, where it is stubborn."""
+
+    def __init__(self, *hangs: str, stubborn: bool = False) -> None:
+        super().__init__()
+        self.hangs = set(hangs)
+        self.stubborn = stubborn
+        self.release = asyncio.Event()
+
+    async def get(self, key: str, /) -> bytes | None:
+        await self._hang("get")
+        return await super().get(key)
+
+    async def put(self, key: str, record: bytes, /) -> None:
+        await self._hang("put")
+        await super().put(key, record)
+
+    async def delete(self, key: str, /) -> None:
+        await self._hang("delete")
+        await super().delete(key)
+
+    async def aclose(self) -> None:
+        await self._hang("aclose")
+
+    async def _hang(self, method: str) -> None:
+        while method in self.hangs and not self.release.is_set():
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                if not self.stubborn:
+                    raise
+
+
+class HangingFetcher(ScriptedFetcher):
+    """Answers no request for a path that it was told to hang at."""
+
+    def __init__(self, answers: dict[str, Any], *paths: str) -> None:
+        super().__init__(answers)
+        self.paths = paths
+        self.release = asyncio.Event()
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        if request.path in self.paths:
+            self.requests.append(request)
+            await self.release.wait()
+        return await super().fetch(request)
+
+
+def _failures(gate: Gatekeeper) -> list[ComponentFailed]:
+    failures: list[ComponentFailed] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, ComponentFailed):
+            failures.append(event)
+
+    gate.subscribe(note)
+    return failures
+
+
+async def _too_far(gate: Gatekeeper, clock: ManualClock, url: str = URL, max_wait_s: float = 1.0) -> TooFar:
+    """Return the error of a turn that comes too late, which has to be told in time."""
+    asked_mono = clock.monotonic()
+    with pytest.raises(TooFar) as caught:
+        await gate.take_turn(url, max_wait_s=max_wait_s)
+    assert clock.monotonic() == asked_mono + max_wait_s
+    return caught.value
+
+
+async def test_max_wait_bounds_the_fetch_of_robots_txt_which_goes_on_for_the_others(clock: ManualClock) -> None:
+    fetcher = HangingFetcher({SITE: ROBOTS}, "/robots.txt")
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        patient = asyncio.ensure_future(gate.check(URL))
+        error = await _too_far(gate, clock)
+        assert (error.host, error.not_yet.bound_by) == ("example.com", Bound.ROBOTS_TXT)
+        fetcher.release.set()
+        assert (await patient).reason is Reason.NO_RULE
+        async with gate.turn(URL, max_wait_s=5):
+            pass
+        assert len(fetcher.requests) == 2  # what hung has asked once, and been answered once
+
+
+async def test_max_wait_bounds_a_store_that_hangs(clock: ManualClock) -> None:
+    store = HangingStore("get")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=store) as gate:
+        assert (await _too_far(gate, clock)).not_yet.bound_by is Bound.ROBOTS_TXT
+
+
+async def test_max_wait_bounds_the_fetch_of_tdmrep_json(clock: ManualClock) -> None:
+    fetcher = HangingFetcher({SITE: ROBOTS}, "/.well-known/tdmrep.json")
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
+        assert (await _too_far(gate, clock, max_wait_s=100)).not_yet.bound_by is Bound.ROBOTS_TXT
+        fetcher.release.set()
+        async with gate.turn(URL, max_wait_s=100):
+            pass
+
+
+async def test_max_wait_bounds_the_lookup_of_the_address_that_a_host_is_paced_by(clock: ManualClock) -> None:
+    class Lost:
+        async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+            await asyncio.Event().wait()
+            return []
+
+    pacing = PacingOptions(address=Limit())
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Lost()) as gate:
+        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        assert (await _too_far(gate, clock)).not_yet.bound_by is Bound.ADDRESS
+
+
+async def test_max_wait_of_nothing_takes_what_is_known_and_no_more(clock: ManualClock) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock) as gate:
+        await gate.check(URL)
+        await clock.sleep(5)
+        async with gate.turn(URL, max_wait_s=0):
+            pass
+    hanging = HangingFetcher({SITE: ROBOTS}, "/robots.txt")
+    async with Gatekeeper(UA, fetcher=hanging, clock=clock) as gate:
+        await _too_far(gate, clock, max_wait_s=0)
+
+
+async def test_who_is_cancelled_while_robots_txt_is_waited_for_harms_nobody(clock: ManualClock) -> None:
+    fetcher = HangingFetcher({SITE: ROBOTS}, "/robots.txt")
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        impatient = asyncio.ensure_future(gate.take_turn(URL, max_wait_s=1_000))
+        patient = asyncio.ensure_future(gate.check(URL))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        impatient.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await impatient
+        fetcher.release.set()
+        assert await patient
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize("method", ["get", "put"])
+async def test_a_store_that_hangs_is_told_and_done_without(method: str, clock: ManualClock, *, stubborn: bool) -> None:
+    store = HangingStore(method, stubborn=stubborn)
+    fetcher = ScriptedFetcher({SITE: ROBOTS})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
+        failures = _failures(gate)
+        assert (await gate.check(URL)).reason is Reason.NO_RULE
+        assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
+        assert clock.monotonic() == TIMEOUT
+        assert fetcher.count(SITE) == 1
+        (failure,) = failures
+        assert (str(failure.origin), failure.component) == (SITE, "store")
+        assert isinstance(failure.error, StoreError)
+        assert "store_timeout_s=5" in str(failure.error)
+        store.release.set()
+
+
+async def test_a_store_that_hangs_never_opens_a_site(clock: ManualClock) -> None:
+    store = HangingStore("get", "put")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 503}), clock=clock, store=store) as gate:
+        assert (await gate.check(URL)).reason is Reason.UNREACHABLE
+
+
+async def test_the_time_that_a_store_has_is_an_option(clock: ManualClock) -> None:
+    options = CacheOptions(store_timeout_s=0.25)
+    store = HangingStore("get")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store, cache=options) as gate:
+        await gate.check(URL)
+        assert clock.monotonic() == 0.25
+
+
+@pytest.mark.parametrize("given", [0, -1, 3_601, float("inf"), float("nan")])
+def test_a_store_that_may_take_for_ever_is_refused(given: float) -> None:
+    with pytest.raises(ConfigurationError, match="store_timeout_s"):
+        CacheOptions(store_timeout_s=given)
+
+
+async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None:
+    store = HangingStore("delete")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store) as gate:
+        failures = _failures(gate)
+        await gate.check(URL)
+        await gate.forget(SITE)
+        assert clock.monotonic() == TIMEOUT
+        assert [failure.component for failure in failures] == ["store"]
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_closing_does_not_hang_on_the_store(clock: ManualClock, *, stubborn: bool) -> None:
+    store = HangingStore("get", "aclose", stubborn=stubborn)
+    fetcher = ScriptedFetcher()
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store)
+    failures = _failures(gate)
+    pending = asyncio.ensure_future(gate.check(URL))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await gate.aclose()
+    store.release.set()
+    assert clock.monotonic() == TIMEOUT * (2 if stubborn else 1)
+    assert fetcher.closed
+    assert [(failure.origin, failure.component) for failure in failures] == [(None, "store")]
+    with pytest.raises(ClosedError):
+        await pending
+
+
+async def test_a_queue_does_not_hang_on_the_store(clock: ManualClock) -> None:
+    store = HangingStore("get", "put", "delete")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=store) as gate:
+        queue = PoliteQueue[None](gate)
+        await queue.put(URL)
+        async with asyncio.timeout(30), queue.turn() as turn:
+            assert turn.url == URL
+            assert clock.monotonic() <= 3 * TIMEOUT
+
+
+async def test_a_store_whose_clock_moves_while_it_answers_is_believed() -> None:
+    clock = ManualClock()
+
+    class Slow(MemoryStore):
+        async def get(self, key: str, /) -> bytes | None:
+            clock.advance(2 * TIMEOUT)
+            return await super().get(key)
+
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=Slow()) as gate:
+        assert (await gate.check(URL)).reason is Reason.NO_RULE
