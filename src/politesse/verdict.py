@@ -118,14 +118,17 @@ class Match:
         allowed: the answer.
         rule: the most specific match, or None where no rule decided.
         reason: why; of a file ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
+        bound_reached: whether the bound on the matching work of one decision was reached. Then rules were not compared;
+            a Disallow among them counts as matching, an Allow as not.
     """
 
-    __slots__ = ("allowed", "reason", "rule")
+    __slots__ = ("allowed", "bound_reached", "reason", "rule")
 
-    def __init__(self, reason: Reason, rule: Rule | None = None) -> None:
+    def __init__(self, reason: Reason, rule: Rule | None = None, *, bound_reached: bool = False) -> None:
         self.allowed = reason in ALLOWING
         self.reason = reason
         self.rule = rule
+        self.bound_reached = bound_reached
 
     def __bool__(self) -> bool:
         return self.allowed

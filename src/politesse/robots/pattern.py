@@ -234,22 +234,28 @@ class Wildcard:
     Attributes:
         head: what the target must start with.
         needle: the longest of the other segments; a target without it cannot match.
+        searches: how many segments a match searches for at most.
     """
 
-    __slots__ = ("_anchored", "_last", "_middle", "head", "needle")
+    __slots__ = ("_anchored", "_last", "_middle", "head", "needle", "searches")
 
     def __init__(self, pattern: str) -> None:
         self._anchored = pattern.endswith("$")
         self.head, *middle, self._last = pattern.removesuffix("$").split("*")
         self._middle = tuple(middle)
         self.needle = max((*middle, self._last), key=len)
+        self.searches = len(middle) + 1
 
-    def matches(self, target: str) -> bool:
-        """Whether ``target``, in normal form, matches from its first octet."""
-        if not target.startswith(self.head):
+    def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
+        """Whether ``target``, in normal form, matches from its first octet.
+
+        ``find`` searches the target for a segment from a place on, as ``target.find`` does.
+        """
+        if not target.startswith(self.head) or (self._anchored and not target.endswith(self._last)):
             return False
         position = len(self.head)
-        find = target.find
+        if find is None:
+            find = target.find
         for segment in self._middle:
             # The leftmost place is as good as any: what follows has the more room.
             position = find(segment, position)
@@ -257,7 +263,7 @@ class Wildcard:
                 return False
             position += len(segment)
         if self._anchored:
-            return target.endswith(self._last) and len(target) - len(self._last) >= position
+            return len(target) - len(self._last) >= position
         return find(self._last, position) >= 0
 
 

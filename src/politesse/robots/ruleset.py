@@ -8,7 +8,8 @@ Three kinds of rule, by what it costs to find the longest that matches:
 * wildcards stand by length, longest first, in two lists: those rooted in a head of more than ``/``, all of which
   one ``startswith`` rejects, and those that float behind ``*`` or ``/*``, each of which one ``in`` rejects.
 
-A target costs at most the octets of all patterns times its own.
+Where the octets of all wildcards times those of the target would be too many, they are compared within a budget
+(``politesse.robots.metered``), in one list, the most specific first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
+from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
+from politesse.robots.prefixes import enclosing
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from politesse.robots.dialect import Dialect, Matching
     from politesse.robots.directives import RequestRate, TimeWindow, Version
     from politesse.robots.lexer import Line
+    from politesse.robots.metered import Candidate
     from politesse.robots.usage import SiteUsage
     from politesse.usage import Usage
 
@@ -43,9 +47,6 @@ BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers
 
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 _BYTES_PER_DIRECTIVE: Final = 250
-
-
-_Candidate = tuple[str, Wildcard, Rule]
 
 # The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
 _RARITY: Final = {
@@ -116,7 +117,9 @@ class RuleSet:
         "_root",
         "_rooted",
         "_rooted_heads",
+        "_unmetered_octets",
         "_version",
+        "_wildcards",
         "comments",
         "crawl_delay",
         "request_rates",
@@ -184,6 +187,8 @@ class RuleSet:
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
         best = match.rule
+        if match.bound_reached or len(written) > self._unmetered_octets:
+            return self._decide_metered(written, best, bound_reached=match.bound_reached)
         for _, wildcards in self._floating:
             best = _longer(wildcards, written, best)
         best = _longer(self._rooted, written, best)
@@ -203,6 +208,8 @@ class RuleSet:
         if self._beyond_prefixes:
             if (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
                 best = exact
+            if len(target) > self._unmetered_octets and target != ROBOTS_TXT:
+                return self._decide_metered(target, best)
             if self._rooted and target.startswith(self._rooted_heads):
                 best = _longer(self._rooted, target, best)
             for rare, wildcards in self._floating:
@@ -214,6 +221,18 @@ class RuleSet:
             return NO_RULE_MATCH
         match = best.known_match
         return best.match if match is None else match
+
+    def _decide_metered(self, target: str, best: Rule | None, *, bound_reached: bool = False) -> Match:
+        """Return the match of a target, of which ``best`` is the most specific one so far; see ``metered``."""
+        wildcards = self._wildcards
+        meter = Meter(target)
+        outranking = wildcards.count_while(lambda rule: best is None or _outranks(rule, best))
+        place = wildcards.first(meter, outranking)
+        if place < outranking:
+            best = wildcards.rules[place]
+        if bound_reached or meter.exhausted:
+            return bounded_match(best)
+        return NO_RULE_MATCH if best is None else best.match
 
     @property
     def rules(self) -> list[Rule]:
@@ -254,12 +273,14 @@ class RuleSet:
         self._root = literals.pop("/", everything)
         self._prefixes = sorted(literals)
         self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
-        self._enclosing = _enclosing(self._prefixes)
+        self._enclosing = enclosing(self._prefixes)
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
         self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
         self._floating = _by_rarest((w.needle, w, rule) for w, rule in wildcards if len(w.head) <= 1)
         self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
+        self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards])
+        self._unmetered_octets = self._wildcards.unmetered_octets  # held here as well: each decision looks at it
         self._beyond_prefixes = bool(self._exact or wildcards)
         self._count = len(rules)
         self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
@@ -269,6 +290,12 @@ class RuleSet:
 
     def __repr__(self) -> str:
         return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
+
+
+def bounded_match(rule: Rule | None) -> Match:
+    """Return the match that ``rule`` decides, or none, where the bound on matching work was reached."""
+    reason = Reason.NO_RULE if rule is None else rule.match.reason
+    return Match(reason, rule, bound_reached=True)
 
 
 def is_void(line: Line) -> bool:
@@ -297,27 +324,16 @@ def _strongest(lines: Sequence[Line], matching: Matching) -> dict[str, Rule]:
     return rules
 
 
-def _enclosing(prefixes: list[str]) -> list[int]:
-    """For each of the sorted prefixes, return the place after the longest other one that it starts with; 0 for none."""
-    enclosing: list[int] = []
-    for place, prefix in enumerate(prefixes):
-        link = place
-        while link and not prefix.startswith(prefixes[link - 1]):
-            link = enclosing[link - 1]
-        enclosing.append(link)
-    return enclosing
-
-
-def _by_rarest(wildcards: Iterable[_Candidate]) -> tuple[tuple[str, tuple[_Candidate, ...]], ...]:
+def _by_rarest(wildcards: Iterable[Candidate]) -> tuple[tuple[str, tuple[Candidate, ...]], ...]:
     """Group wildcards by the rarest character of their needles: a target without it matches none of the group."""
-    groups: dict[str, list[_Candidate]] = {}
+    groups: dict[str, list[Candidate]] = {}
     for candidate in wildcards:
         rarest = min(candidate[0], key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
         groups.setdefault(rarest, []).append(candidate)
     return tuple((rarest, tuple(group)) for rarest, group in groups.items())
 
 
-def _longer(wildcards: tuple[tuple[str, Wildcard, Rule], ...], target: str, best: Rule | None) -> Rule | None:
+def _longer(wildcards: tuple[Candidate, ...], target: str, best: Rule | None) -> Rule | None:
     """Return the first wildcard rule that matches and outranks ``best``, else ``best``."""
     for needle, wildcard, rule in wildcards:
         if needle in target and (best is None or _outranks(rule, best)) and wildcard.matches(target):

@@ -1,0 +1,207 @@
+"""The bound on the matching work of one decision, counted in octets.
+
+A file of 500 KiB and a target of 20,480 octets may ask for as many comparisons as the product of both. So rules with
+wildcards are paid for out of a budget. It counts octets, not time: an answer is the same on each machine.
+
+What one search costs at most is known before it is made. ``str.find`` looks at each place of the target, and goes on
+to compare the octets behind it only where the first and the last octet of the needle both stand; from 2,500 octets of
+target and 100 of needle on it runs in linear time. A search that the budget cannot pay at its worst is not made. One
+that is made pays for the places that it passed. What is cheap and bounded by itself is not counted: the look-up of a
+literal prefix, of a whole path or of the head of a wildcard among the sorted ones.
+
+The rules are tried from the most specific to the least, so that the first that matches decides. Where the budget ends,
+each rule behind is undecided: a Disallow counts as matching, an Allow as not. So the first undecided Disallow that goes
+before the best match known decides, and an Allow never wins through work that was not done:
+
+* If a Disallow D decides without a bound, then with it either all that goes before D is decided, and does not match,
+  and so D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
+* An Allow that decides with the bound was compared, and so was each Disallow that goes before it: it decides without
+  the bound, too.
+
+Most files and targets need no counting: ``Wildcards.unmetered_octets`` tells for how long a target all the rules of a
+file, at their worst, stay within half the budget.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from politesse.robots.prefixes import PrefixIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from politesse.robots.pattern import Wildcard
+    from politesse.verdict import Rule
+
+Candidate = tuple[str, "Wildcard", "Rule"]
+"""The longest segment of a wildcard, the wildcard, its rule."""
+
+BUDGET: Final = 2_500_000
+"""Octets that one decision may compare: about 3 ms, and as much again is needed for the target's normal form."""
+
+# What goes with each rule whose head fits, each that is compared and each search, in octets that str.find compares in the same time.
+_PER_FITTING: Final = 40
+_PER_RULE: Final = 400
+_PER_SEARCH: Final = 600
+
+_PER_PLACE: Final = 2  # the last octet and the first one are looked at
+_COMPARED_AT_ONCE: Final = 8  # in the time of a single one
+_SHORT: Final = 16  # from here on it pays to count how often a needle can start
+_LINEAR_NEEDLE: Final = 100
+_LINEAR_TARGET: Final = 2_500
+_PER_PLACE_LINEAR: Final = 4
+_NOT_LINEAR: Final = 2_500  # the last places, where a long needle may still be compared octet by octet
+
+_PROBED: Final = 8  # octets of a needle that are looked up among those of the target
+_BLOCK: Final = 4
+_LEAST_BLOCKED: Final = 2 * _BLOCK - 1  # wherever such a needle stands, it covers a whole block
+_BLOCKS_FROM: Final = 512  # a shorter target is searched in no more time
+_PER_BLOCK: Final = 100
+
+
+class Wildcards:
+    """The rules with wildcards of one agent, in the order in which they are tried.
+
+    Args:
+        candidates: in that order.
+
+    Attributes:
+        rules: in that order.
+        unmetered_octets: the length of the longest target for which all of them, at their worst, take half the budget.
+    """
+
+    __slots__ = ("_by_head", "_candidates", "_floating", "_heads", "rules", "unmetered_octets")
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = candidates
+        self.rules = [rule for _, _, rule in candidates]
+        self.unmetered_octets = _unmetered_octets(candidates)
+        self._floating: list[int] = []
+        rooted: dict[str, list[int]] = {}
+        for place, (_, wildcard, _) in enumerate(candidates):
+            if len(wildcard.head) > 1:
+                rooted.setdefault(wildcard.head, []).append(place)
+            else:
+                self._floating.append(place)
+        self._heads = PrefixIndex(rooted)
+        self._by_head = [rooted[head] for head in self._heads.prefixes]
+
+    def first(self, meter: Meter, end: int) -> int:
+        """Return the place of the first before ``end`` that matches the target of ``meter``, ``end`` for none.
+
+        Once the meter is exhausted, the first Disallow that is not decided counts as matching, and no Allow does.
+        """
+        candidates = self._candidates
+        places = self._with_fitting_heads(meter.target)
+        places = places[: bisect_left(places, end)]
+        if places:
+            meter.pay(_PER_FITTING * len(places))
+        for number, place in enumerate(places):
+            if meter.matches(*candidates[place][:2]):
+                return place
+            if meter.exhausted:
+                return next((undecided for undecided in places[number:] if not self.rules[undecided].allow), end)
+        return end
+
+    def count_while(self, goes_before: Callable[[Rule], bool]) -> int:
+        """Return how many rules ``goes_before`` holds for: those up to some place."""
+        return bisect_left(self.rules, True, key=lambda rule: not goes_before(rule))
+
+    def _with_fitting_heads(self, target: str) -> Sequence[int]:
+        """Return, in order, the places of those whose heads do not reject ``target``."""
+        rooted = [place for head in self._heads.starts(target) for place in self._by_head[head]]
+        if not self._floating or not rooted:
+            return sorted(rooted) or self._floating
+        return sorted(self._floating + rooted)
+
+
+def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
+    per_octet, once = 0, 0
+    for needle, wildcard, _ in candidates:
+        # The needle is searched for, then the segments one behind the other: each place is passed twice.
+        per_octet += 2 * (_PER_PLACE + -(-len(needle) // _COMPARED_AT_ONCE))
+        once += _PER_RULE + _PER_SEARCH * wildcard.searches
+    return max(0, BUDGET // 2 - once) // per_octet if per_octet else BUDGET
+
+
+class Meter:
+    """Matches wildcards with one target, as long as the budget lasts.
+
+    Attributes:
+        target: the target.
+        left: what is left of the budget.
+        exhausted: whether something could not be paid for.
+    """
+
+    __slots__ = ("_blocks", "_counts", "_octets", "exhausted", "left", "target")
+
+    def __init__(self, target: str) -> None:
+        # One with escapes took its time already, and may be compared in two forms.
+        self.left = BUDGET // 2 if "%" in target else BUDGET
+        self.exhausted = False
+        self.target = target
+        self._octets = set(target)
+        self._counts: dict[str, int] = {}
+        self._blocks: set[str] | None = None
+        self.pay(_PER_BLOCK * len(target) // _BLOCK)  # for all that is made of it here and below
+
+    def matches(self, needle: str, wildcard: Wildcard) -> bool:
+        """Whether the target matches a wildcard that has ``needle``; False as well where that could not be paid for."""
+        return (
+            self.pay(_PER_RULE)
+            and self._octets.issuperset(needle[:_PROBED])
+            and self._covers(needle)
+            and wildcard.matches(self.target, self.find)
+        )
+
+    def find(self, segment: str, position: int) -> int:
+        """Do as ``str.find`` of the target does; -1 as well where that could not be paid for."""
+        places = len(self.target) - len(segment) - position + 1
+        if places <= 0 or not segment:
+            return position if places > 0 else -1
+        at_most = self._cost(segment, places)
+        if at_most > self.left:
+            self.exhausted = True
+            return -1
+        found = self.target.find(segment, position)
+        self.left -= at_most if found < 0 else self._cost(segment, found - position + 1)
+        return found
+
+    def pay(self, octets: int) -> bool:
+        """Take ``octets`` from the budget; return whether all could be paid so far."""
+        if octets > self.left:
+            self.exhausted = True
+        else:
+            self.left -= octets
+        return not self.exhausted
+
+    def _cost(self, segment: str, places: int) -> int:
+        """Return what a search costs at most that passes so many places."""
+        length = len(segment)
+        if length == 1:
+            return _PER_SEARCH + places // _COMPARED_AT_ONCE
+        if length < _SHORT:
+            return _PER_SEARCH + places * (_PER_PLACE + length // _COMPARED_AT_ONCE)
+        starts = min(places, self._count(segment[0]), self._count(segment[-1]))
+        if length < _LINEAR_NEEDLE or len(self.target) < _LINEAR_TARGET:
+            return _PER_SEARCH + places * _PER_PLACE + starts * length // _COMPARED_AT_ONCE
+        compared = min(starts, _NOT_LINEAR) * length // _COMPARED_AT_ONCE
+        return _PER_SEARCH + (places + length) * _PER_PLACE_LINEAR + compared
+
+    def _count(self, octet: str) -> int:
+        count = self._counts.get(octet)
+        if count is None:
+            count = self._counts[octet] = self.target.count(octet)
+            self.left -= len(self.target) // 2  # a debt ends the next search
+        return count
+
+    def _covers(self, needle: str) -> bool:
+        """Whether the target has one of the blocks of which the needle would cover one, wherever it stood."""
+        target = self.target
+        if len(needle) < _LEAST_BLOCKED or len(target) < _BLOCKS_FROM:
+            return True
+        if self._blocks is None:
+            self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), _BLOCK)}
+        return not self._blocks.isdisjoint((needle[0:4], needle[1:5], needle[2:6], needle[3:7]))
