@@ -44,21 +44,24 @@ class ConnerRuleSet(RuleSet):
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
+        if len(target) > self._unmetered_octets:
+            return self._decide_metered(Meter(target))
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         if (general := self._first_general.find(target)) is not None:
             return general.match
         if (explicit := self._explicit.get(target)) is not None:
             return explicit.match
-        if len(target) > self._unmetered_octets:
-            return self._decide_whole_metered(target)
         if (rule := _first(self._denying, target) or _first(self._allowing, target)) is not None:
             return rule.match
         return self._otherwise
 
-    def _decide_whole_metered(self, target: str) -> Match:
-        """Try the wildcards within the budget: a Disallow that is not decided counts as matching, an Allow as not."""
-        meter = Meter(target)
+    def _decide_metered(self, meter: Meter) -> Match:
+        """Return the match of a target in normal form within the budget; see ``metered``."""
+        if meter.target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        if (explicit := self._explicit.get(meter.target)) is not None:
+            return explicit.match
         for wildcards in self._wildcards_in_turn:
             place = wildcards.first(meter, len(wildcards.rules))
             if place < len(wildcards.rules):

@@ -19,7 +19,7 @@ before the best match known decides, and an Allow never wins through work that w
   the bound, too.
 
 Most files and targets need no counting: ``Wildcards.unmetered_octets`` tells for how long a target all the rules of a
-file, at their worst, stay within half the budget.
+file, at their worst, stay within a third of the budget: escapes may have taken one, and a second form takes one.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ Candidate = tuple[str, "Wildcard", "Rule"]
 """The longest segment of a wildcard, the wildcard, its rule."""
 
 BUDGET: Final = 2_500_000
-"""Octets that one decision may compare: about 3 ms, and as much again is needed for the target's normal form."""
+"""Octets that one decision may compare."""
+PER_ESCAPE: Final = 160
+"""Octets that are compared in the time in which one escape of a target is brought to its two forms."""
 
 # What goes with each rule whose head fits, each that is compared and each search, in octets that str.find compares in the same time.
 _PER_FITTING: Final = 40
-_PER_RULE: Final = 400
-_PER_SEARCH: Final = 600
+_PER_RULE: Final = 500
+_PER_SEARCH: Final = 900
+_PER_SEARCH_UNMETERED: Final = 100
 
 _PER_PLACE: Final = 2  # the last octet and the first one are looked at
-_COMPARED_AT_ONCE: Final = 8  # in the time of a single one
+_COMPARED_AT_ONCE: Final = 6  # in the time of a single one
 _SHORT: Final = 16  # from here on it pays to count how often a needle can start
 _LINEAR_NEEDLE: Final = 100
 _LINEAR_TARGET: Final = 2_500
@@ -55,10 +58,10 @@ _PER_PLACE_LINEAR: Final = 4
 _NOT_LINEAR: Final = 2_500  # the last places, where a long needle may still be compared octet by octet
 
 _PROBED: Final = 8  # octets of a needle that are looked up among those of the target
-_BLOCK: Final = 4
-_LEAST_BLOCKED: Final = 2 * _BLOCK - 1  # wherever such a needle stands, it covers a whole block
+_BLOCK: Final = 4  # octets, one block from each second place on
+_LEAST_BLOCKED: Final = _BLOCK + 1  # wherever so many octets stand, they cover a whole block
 _BLOCKS_FROM: Final = 512  # a shorter target is searched in no more time
-_PER_BLOCK: Final = 100
+_PER_BLOCK: Final = 80
 
 
 class Wildcards:
@@ -69,7 +72,7 @@ class Wildcards:
 
     Attributes:
         rules: in that order.
-        unmetered_octets: the length of the longest target for which all of them, at their worst, take half the budget.
+        unmetered_octets: the length of the longest target for which all of them, at their worst, take a third of the budget.
     """
 
     __slots__ = ("_by_head", "_candidates", "_floating", "_heads", "rules", "unmetered_octets")
@@ -122,8 +125,8 @@ def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
     for needle, wildcard, _ in candidates:
         # The needle is searched for, then the segments one behind the other: each place is passed twice.
         per_octet += 2 * (_PER_PLACE + -(-len(needle) // _COMPARED_AT_ONCE))
-        once += _PER_RULE + _PER_SEARCH * wildcard.searches
-    return max(0, BUDGET // 2 - once) // per_octet if per_octet else BUDGET
+        once += _PER_SEARCH_UNMETERED * (1 + wildcard.searches)
+    return max(0, BUDGET // 3 - once) // per_octet if per_octet else BUDGET
 
 
 class Meter:
@@ -137,15 +140,14 @@ class Meter:
 
     __slots__ = ("_blocks", "_counts", "_octets", "exhausted", "left", "target")
 
-    def __init__(self, target: str) -> None:
-        # One with escapes took its time already, and may be compared in two forms.
-        self.left = BUDGET // 2 if "%" in target else BUDGET
+    def __init__(self, target: str, left: int | None = None) -> None:
+        self.left = BUDGET if left is None else left
         self.exhausted = False
         self.target = target
         self._octets = set(target)
         self._counts: dict[str, int] = {}
         self._blocks: set[str] | None = None
-        self.pay(_PER_BLOCK * len(target) // _BLOCK)  # for all that is made of it here and below
+        self.pay(_PER_BLOCK * len(target) // 2)  # for all that is made of it here and below
 
     def matches(self, needle: str, wildcard: Wildcard) -> bool:
         """Whether the target matches a wildcard that has ``needle``; False as well where that could not be paid for."""
@@ -198,10 +200,13 @@ class Meter:
         return count
 
     def _covers(self, needle: str) -> bool:
-        """Whether the target has one of the blocks of which the needle would cover one, wherever it stood."""
+        """Whether the target has the blocks that the needle would cover, wherever it stood, at its start and end."""
         target = self.target
         if len(needle) < _LEAST_BLOCKED or len(target) < _BLOCKS_FROM:
             return True
         if self._blocks is None:
-            self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), _BLOCK)}
-        return not self._blocks.isdisjoint((needle[0:4], needle[1:5], needle[2:6], needle[3:7]))
+            self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), 2)}
+        blocks, end = self._blocks, needle[-_LEAST_BLOCKED:]
+        return not (
+            blocks.isdisjoint((needle[:_BLOCK], needle[1:_LEAST_BLOCKED])) or blocks.isdisjoint((end[:-1], end[1:]))
+        )

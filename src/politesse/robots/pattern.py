@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _QUERY_LITERALS: Final = frozenset(b":/?@[]")
+_ASCII: Final = bytes(range(128))
 _KEPT: Final = r"A-Za-z0-9._~!&'()+,;=:@/?\[\]-"
 
 _UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}"  # what is longer is not plain, and refused on the slow road
@@ -44,6 +45,7 @@ match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#
 # The escapes that browsers make of what is not ASCII stay as they are, in path and query alike.
 _is_plain_or_escaped: Final = re.compile(f"[%{_KEPT}]{_UP_TO}").fullmatch
 _any_other_escape: Final = re.compile("%(?!20|[89A-F][0-9A-F])").search
+_query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # of _QUERY_LITERALS
 _is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 
 _TO_CHANGE = re.compile(rb"%[0-9A-Fa-f]{2}|[^" + _KEPT.encode() + rb"]", re.DOTALL)
@@ -143,10 +145,9 @@ def query_as_written(target: str) -> str | None:
     that are the same have to match.
     """
     path, question, query = target.partition("#")[0].partition("?")
-    if "%" not in query:
+    if _query_escape(query) is None:
         return None
-    written = _normalise(query, _TO_CHANGE, _in_path)
-    return None if written == _normalise(query, _TO_CHANGE, _in_query) else normalise_target(path) + question + written
+    return normalise_target(path) + question + _normalise(query, _TO_CHANGE, _in_path)
 
 
 def normalise_pattern(value: str) -> str:
@@ -189,7 +190,12 @@ def _components(target: str) -> tuple[str, str, str]:
         target.encode()
     except UnicodeEncodeError:
         raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form") from None
-    return target.partition("#")[0].partition("?")
+    sent = target.partition("#")[0]
+    if not sent.isascii():
+        # Before any work: one character may be four octets, and each of them three once it is escaped.
+        octets = sent.encode()
+        _check_octets(target, len(octets) + 2 * len(octets.translate(None, _ASCII)))
+    return sent.partition("?")
 
 
 def has_dot_segments(path: str) -> bool:
@@ -199,9 +205,13 @@ def has_dot_segments(path: str) -> bool:
 
 def _bounded(target: str) -> str:
     """Return ``target``; raises InvalidURL for one that is longer than servers take, be it as it is sent."""
-    if len(target) > MAX_URL_LENGTH:
-        raise InvalidURL(target, f"has a target of {len(target)} octets; {MAX_URL_LENGTH} are more than servers take")
+    _check_octets(target, len(target))
     return target
+
+
+def _check_octets(target: str, octets: int) -> None:
+    if octets > MAX_URL_LENGTH:
+        raise InvalidURL(target, f"has a target of {octets} octets; {MAX_URL_LENGTH} are more than servers take")
 
 
 def _as_sent(target: str) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Rule
 
 
-def enclosing(prefixes: list[str]) -> list[int]:
+def _enclosing(prefixes: list[str]) -> list[int]:
     """For each of the sorted prefixes, return the place after the longest other one that it starts with; 0 for none."""
     links: list[int] = []
     for place, prefix in enumerate(prefixes):
@@ -38,7 +38,7 @@ class PrefixIndex:
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self.prefixes = sorted(prefixes)
-        self.links = enclosing(self.prefixes)
+        self.links = _enclosing(self.prefixes)
 
     def starts(self, target: str) -> Iterator[int]:
         """Yield the places of all that ``target`` starts with, the longest first."""

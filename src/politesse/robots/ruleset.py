@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
-from politesse.robots.metered import Meter, Wildcards
+from politesse.robots.metered import BUDGET, PER_ESCAPE, Meter, Wildcards
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
-from politesse.robots.prefixes import enclosing
+from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
@@ -110,6 +110,7 @@ class RuleSet:
         "_enclosing",
         "_exact",
         "_floating",
+        "_literals",
         "_matching",
         "_origin",
         "_prefix_rules",
@@ -180,15 +181,15 @@ class RuleSet:
         """Return the match of a request target as it was written; raises InvalidURL."""
         if is_plain(target) is not None and "/." not in target:
             return self.decide(target)
-        match = self.decide(self._matching.normalise_target(target))
-        if "?" in target and (written := self._matching.query_as_written(target)) is not None:
-            return self._wildcards_too(written, match)
-        return match
+        normal = self._matching.normalise_target(target)
+        written = self._matching.query_as_written(target) if "?" in target else None
+        if len(normal) > self._unmetered_octets or (written is not None and len(written) > self._unmetered_octets):
+            return self._judge_metered(normal, written, max(target.count("%"), normal.count("%")))
+        match = self.decide(normal)
+        return match if written is None else self._wildcards_too(written, match)
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
         best = match.rule
-        if match.bound_reached or len(written) > self._unmetered_octets:
-            return self._decide_metered(written, best, bound_reached=match.bound_reached)
         for _, wildcards in self._floating:
             best = _longer(wildcards, written, best)
         best = _longer(self._rooted, written, best)
@@ -196,6 +197,8 @@ class RuleSet:
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
+        if len(target) > self._unmetered_octets:
+            return self._decide_metered(Meter(target))
         best = self._root
         prefixes = self._prefixes
         place = bisect_right(prefixes, target)
@@ -208,8 +211,6 @@ class RuleSet:
         if self._beyond_prefixes:
             if (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
                 best = exact
-            if len(target) > self._unmetered_octets and target != ROBOTS_TXT:
-                return self._decide_metered(target, best)
             if self._rooted and target.startswith(self._rooted_heads):
                 best = _longer(self._rooted, target, best)
             for rare, wildcards in self._floating:
@@ -222,10 +223,28 @@ class RuleSet:
         match = best.known_match
         return best.match if match is None else match
 
-    def _decide_metered(self, target: str, best: Rule | None, *, bound_reached: bool = False) -> Match:
-        """Return the match of a target, of which ``best`` is the most specific one so far; see ``metered``."""
+    def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
+        """Return the match of both forms of a target; what its escapes took is taken from the budget."""
+        meter = Meter(normal, BUDGET - PER_ESCAPE * escapes)
+        match = self._decide_metered(meter)
+        if written is None:
+            return match
+        return self._most_specific(Meter(written, meter.left), match.rule, bound_reached=match.bound_reached)
+
+    def _decide_metered(self, meter: Meter) -> Match:
+        """Return the match of a target in normal form within the budget; see ``metered``."""
+        target = meter.target
+        if target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        place = next(self._literals.starts(target), None)
+        best = self._root if place is None else self._prefix_rules[place]
+        if (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
+            best = exact
+        return self._most_specific(meter, best)
+
+    def _most_specific(self, meter: Meter, best: Rule | None, *, bound_reached: bool = False) -> Match:
+        """Return the match of the wildcards, and of ``best``, the most specific rule so far."""
         wildcards = self._wildcards
-        meter = Meter(target)
         outranking = wildcards.count_while(lambda rule: best is None or _outranks(rule, best))
         place = wildcards.first(meter, outranking)
         if place < outranking:
@@ -271,9 +290,9 @@ class RuleSet:
         # Every target starts with "/", and nothing is shorter but the pattern that was all stars.
         everything = literals.pop("", None)
         self._root = literals.pop("/", everything)
-        self._prefixes = sorted(literals)
+        self._literals = PrefixIndex(literals)
+        self._prefixes, self._enclosing = self._literals.prefixes, self._literals.links  # for decide, to save a call
         self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
-        self._enclosing = enclosing(self._prefixes)
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
         self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
