@@ -265,6 +265,8 @@ class Verdict:
         ]
         if self.source is not None:
             lines += _explain_source(self.source, self.age_s)
+        if self.match.bound_reached:
+            lines.append(f"  bound:  {_BOUND_REACHED}")
         if self.not_before is not None:
             lines.append(f"  not before: {utc(self.not_before)}")
         return "\n".join(lines)
@@ -276,6 +278,8 @@ class Verdict:
 
     def _because(self) -> str:
         words = _WORDS[self.reason]
+        if self.match.bound_reached and self.reason is Reason.DISALLOW_RULE:
+            words = "a Disallow rule counts as the most specific match, for the bound of matching work was reached"
         if self.rule is not None:
             return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
         if self.reason is Reason.UNREACHABLE and self.source is not None:
@@ -284,6 +288,10 @@ class Verdict:
             return f"{words} {printable(self.note)}"
         return f"{words}: {printable(self.note)}" if self.note else words
 
+
+_BOUND_REACHED: Final = (
+    "the rules take too much work to compare them all; of the others a Disallow counts as matching, an Allow as not"
+)
 
 _WORDS: Final = {
     Reason.ALLOW_RULE: "an Allow rule is the most specific match",

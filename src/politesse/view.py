@@ -21,7 +21,7 @@ from politesse.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, S
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
-from politesse.shared import Decided, LongDelay
+from politesse.shared import Decided, LongDelay, MatchingBounded
 from politesse.sieve import sift
 from politesse.site import Sitemaps, read_data_txt, read_sitemaps
 from politesse.turns import holding, holds_turn_at, take, take_now
@@ -133,7 +133,7 @@ class AgentView:
                 age_s = now_mono - entry.confirmed_mono
                 verdict = Verdict(url, self._agent, allowed, match, entry.source, age_s, "", rules.site_usage)
                 if self._publisher.subscribers:
-                    self._publisher.publish(Decided(verdict))
+                    self._tell(verdict)
                 return verdict
         return self._peek_slowly(url)
 
@@ -477,8 +477,13 @@ class AgentView:
                 source = replace(source, not_before=not_before)
         verdict = Verdict(url, self._agent, allowed, match, source, age_s, note, site_usage)
         if self._publisher.subscribers:
-            self._publisher.publish(Decided(verdict))
+            self._tell(verdict)
         return verdict
+
+    def _tell(self, verdict: Verdict) -> None:
+        self._publisher.publish(Decided(verdict))
+        if verdict.match.bound_reached:
+            self._publisher.publish(MatchingBounded(verdict))
 
 
 class _Exemption:

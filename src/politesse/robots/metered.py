@@ -24,6 +24,7 @@ file, at their worst, stay within a third of the budget: escapes may have taken 
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
@@ -40,11 +41,11 @@ Candidate = tuple[str, "Wildcard", "Rule"]
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
-PER_ESCAPE: Final = 160
-"""Octets that are compared in the time in which one escape of a target is brought to its two forms."""
 
-# What goes with each rule whose head fits, each that is compared and each search, in octets that str.find compares in the same time.
-_PER_FITTING: Final = 40
+# How many octets str.find compares in the time that goes with each escape of a target, each rule in question, each rule
+# that is compared, and each search.
+_PER_ESCAPE: Final = 160
+_PER_IN_QUESTION: Final = 100
 _PER_RULE: Final = 500
 _PER_SEARCH: Final = 900
 _PER_SEARCH_UNMETERED: Final = 100
@@ -64,6 +65,15 @@ _BLOCKS_FROM: Final = 512  # a shorter target is searched in no more time
 _PER_BLOCK: Final = 80
 
 
+# The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
+_RARITY: Final = {
+    character: rank
+    for rank, character in enumerate(
+        "~!'()[],;@:+$*?=&%QZXJKVYWUHGFLMNRTPIEOSDBCA_qjzxkvywfbgumhpdlrcnotsaie0987654321.-/"
+    )
+}
+
+
 class Wildcards:
     """The rules with wildcards of one agent, in the order in which they are tried.
 
@@ -72,22 +82,30 @@ class Wildcards:
 
     Attributes:
         rules: in that order.
-        unmetered_octets: the length of the longest target for which all of them, at their worst, take a third of the budget.
+        rooted: those with a head of more than ``/``.
+        floating: the others, by the rarest character of their needles: a target without it matches none of them.
+        unmetered_octets: the length of the longest target for which all of them, at their worst, take a third of the
+            budget.
     """
 
-    __slots__ = ("_by_head", "_candidates", "_floating", "_heads", "rules", "unmetered_octets")
+    __slots__ = ("_by_head", "_by_rarest", "_candidates", "_heads", "floating", "rooted", "rules", "unmetered_octets")
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = candidates
         self.rules = [rule for _, _, rule in candidates]
         self.unmetered_octets = _unmetered_octets(candidates)
-        self._floating: list[int] = []
+        self._by_rarest: dict[str, list[int]] = {}
         rooted: dict[str, list[int]] = {}
-        for place, (_, wildcard, _) in enumerate(candidates):
+        for place, (needle, wildcard, _) in enumerate(candidates):
             if len(wildcard.head) > 1:
                 rooted.setdefault(wildcard.head, []).append(place)
             else:
-                self._floating.append(place)
+                rarest = min(needle, key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
+                self._by_rarest.setdefault(rarest, []).append(place)
+        self.rooted = tuple(candidate for candidate in candidates if len(candidate[1].head) > 1)
+        self.floating = tuple(
+            (rarest, tuple(candidates[place] for place in places)) for rarest, places in self._by_rarest.items()
+        )
         self._heads = PrefixIndex(rooted)
         self._by_head = [rooted[head] for head in self._heads.prefixes]
 
@@ -97,10 +115,10 @@ class Wildcards:
         Once the meter is exhausted, the first Disallow that is not decided counts as matching, and no Allow does.
         """
         candidates = self._candidates
-        places = self._with_fitting_heads(meter.target)
+        places = self._in_question(meter.target)
         places = places[: bisect_left(places, end)]
         if places:
-            meter.pay(_PER_FITTING * len(places))
+            meter.pay(_PER_IN_QUESTION * len(places))
         for number, place in enumerate(places):
             if meter.matches(*candidates[place][:2]):
                 return place
@@ -110,14 +128,15 @@ class Wildcards:
 
     def count_while(self, goes_before: Callable[[Rule], bool]) -> int:
         """Return how many rules ``goes_before`` holds for: those up to some place."""
-        return bisect_left(self.rules, True, key=lambda rule: not goes_before(rule))
+        return bisect_left(self.rules, 1, key=lambda rule: not goes_before(rule))
 
-    def _with_fitting_heads(self, target: str) -> Sequence[int]:
-        """Return, in order, the places of those whose heads do not reject ``target``."""
-        rooted = [place for head in self._heads.starts(target) for place in self._by_head[head]]
-        if not self._floating or not rooted:
-            return sorted(rooted) or self._floating
-        return sorted(self._floating + rooted)
+    def _in_question(self, target: str) -> list[int]:
+        """Return, in order, the places of those that ``target`` fits by their heads and by their rarest characters."""
+        places = [place for head in self._heads.starts(target) for place in self._by_head[head]]
+        for rarest, floating in self._by_rarest.items():
+            if rarest in target:
+                places += floating
+        return sorted(places)
 
 
 def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
@@ -126,11 +145,16 @@ def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
         # The needle is searched for, then the segments one behind the other: each place is passed twice.
         per_octet += 2 * (_PER_PLACE + -(-len(needle) // _COMPARED_AT_ONCE))
         once += _PER_SEARCH_UNMETERED * (1 + wildcard.searches)
-    return max(0, BUDGET // 3 - once) // per_octet if per_octet else BUDGET
+    return max(0, BUDGET // 3 - once) // per_octet if per_octet else sys.maxsize
 
 
 class Meter:
     """Matches wildcards with one target, as long as the budget lasts.
+
+    Args:
+        target: in normal form.
+        left: what is left of the budget; None for all of it.
+        escapes: how many escapes of the target were brought to normal form.
 
     Attributes:
         target: the target.
@@ -140,8 +164,8 @@ class Meter:
 
     __slots__ = ("_blocks", "_counts", "_octets", "exhausted", "left", "target")
 
-    def __init__(self, target: str, left: int | None = None) -> None:
-        self.left = BUDGET if left is None else left
+    def __init__(self, target: str, left: int | None = None, escapes: int = 0) -> None:
+        self.left = (BUDGET if left is None else left) - _PER_ESCAPE * escapes
         self.exhausted = False
         self.target = target
         self._octets = set(target)
@@ -152,7 +176,8 @@ class Meter:
     def matches(self, needle: str, wildcard: Wildcard) -> bool:
         """Whether the target matches a wildcard that has ``needle``; False as well where that could not be paid for."""
         return (
-            self.pay(_PER_RULE)
+            len(needle) <= len(self.target)
+            and self.pay(_PER_RULE)
             and self._octets.issuperset(needle[:_PROBED])
             and self._covers(needle)
             and wildcard.matches(self.target, self.find)

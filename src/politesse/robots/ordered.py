@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse.errors import InvalidURL
 from politesse.origin import split
-from politesse.robots.metered import BUDGET
 from politesse.robots.pattern import without_dot_segments
 from politesse.robots.prefixes import FirstPrefix
 from politesse.robots.ruleset import (
@@ -80,7 +80,7 @@ class FirstMatchRuleSet(RuleSet):
                 rules.setdefault(pattern, Rule(line.number, line.name, line.value, pattern, allow=allow))
         self._in_order = tuple(rules.values())
         self._first_prefix = FirstPrefix(self._in_order)
-        self._unmetered_octets = BUDGET  # no wildcards: nothing to count
+        self._unmetered_octets = sys.maxsize  # no wildcards: nothing to count
         self._count = len(rules)
         self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
-from politesse.robots.metered import BUDGET, PER_ESCAPE, Meter, Wildcards
+from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
 from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.sitemaps import NO_SITEMAPS
@@ -29,7 +29,7 @@ from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from politesse.origin import Origin
     from politesse.robots.dialect import Dialect, Matching
@@ -47,14 +47,6 @@ BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers
 
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 _BYTES_PER_DIRECTIVE: Final = 250
-
-# The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
-_RARITY: Final = {
-    character: rank
-    for rank, character in enumerate(
-        "~!'()[],;@:+$*?=&%QZXJKVYWUHGFLMNRTPIEOSDBCA_qjzxkvywfbgumhpdlrcnotsaie0987654321.-/"
-    )
-}
 
 
 class Directives:
@@ -195,7 +187,7 @@ class RuleSet:
         best = _longer(self._rooted, written, best)
         return match if best is None else best.match
 
-    def decide(self, target: str) -> Match:
+    def decide(self, target: str) -> Match:  # noqa: C901 - a call less is worth it
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
         if len(target) > self._unmetered_octets:
             return self._decide_metered(Meter(target))
@@ -225,7 +217,7 @@ class RuleSet:
 
     def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
         """Return the match of both forms of a target; what its escapes took is taken from the budget."""
-        meter = Meter(normal, BUDGET - PER_ESCAPE * escapes)
+        meter = Meter(normal, escapes=escapes)
         match = self._decide_metered(meter)
         if written is None:
             return match
@@ -295,10 +287,10 @@ class RuleSet:
         self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
-        self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
-        self._floating = _by_rarest((w.needle, w, rule) for w, rule in wildcards if len(w.head) <= 1)
-        self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
         self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards])
+        self._rooted = self._wildcards.rooted
+        self._floating = self._wildcards.floating
+        self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
         self._unmetered_octets = self._wildcards.unmetered_octets  # held here as well: each decision looks at it
         self._beyond_prefixes = bool(self._exact or wildcards)
         self._count = len(rules)
@@ -341,15 +333,6 @@ def _strongest(lines: Sequence[Line], matching: Matching) -> dict[str, Rule]:
             if implied is not None and (implied not in rules or not rules[implied].allow):
                 rules[implied] = Rule(rule.line, rule.field, rule.value, implied, allow=True)
     return rules
-
-
-def _by_rarest(wildcards: Iterable[Candidate]) -> tuple[tuple[str, tuple[Candidate, ...]], ...]:
-    """Group wildcards by the rarest character of their needles: a target without it matches none of the group."""
-    groups: dict[str, list[Candidate]] = {}
-    for candidate in wildcards:
-        rarest = min(candidate[0], key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
-        groups.setdefault(rarest, []).append(candidate)
-    return tuple((rarest, tuple(group)) for rarest, group in groups.items())
 
 
 def _longer(wildcards: tuple[Candidate, ...], target: str, best: Rule | None) -> Rule | None:
