@@ -25,6 +25,7 @@ from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
 from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.robots.timetable import ALWAYS, Timetable
 from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
@@ -85,6 +86,7 @@ class RuleSet:
         crawl_delay: the largest Crawl-delay in seconds; None where there is none.
         request_rates: the Request-rates.
         visit_times: the Visit-times.
+        timetable: what the two come to at each time of day.
         comments: the Comments, meant for the crawler's operator; untrusted text.
         sitemap_lines: those of the file, which are meant for everybody.
         site_usage: what the file says about the use of content, be it crawlable or not; None where that is nothing.
@@ -118,6 +120,7 @@ class RuleSet:
         "request_rates",
         "site_usage",
         "sitemap_lines",
+        "timetable",
         "visit_times",
         "weight_bytes",
     )
@@ -130,6 +133,8 @@ class RuleSet:
         self.crawl_delay = max(directives.crawl_delays, default=None)
         self.request_rates = tuple(directives.request_rates)
         self.visit_times = tuple(directives.visit_times)
+        timed = self.request_rates or self.visit_times
+        self.timetable = Timetable(self.request_rates, self.visit_times) if timed else ALWAYS
         self.comments = tuple(directives.comments)
         self.sitemap_lines = directives.sitemap_lines
         self.site_usage = directives.usage
@@ -138,6 +143,7 @@ class RuleSet:
         self._compile(lines)
         said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
         self.weight_bytes += _BYTES_PER_DIRECTIVE * said + sum(map(len, self.comments))
+        self.weight_bytes += self.timetable.weight_bytes
         self.weight_bytes += self.sitemap_lines.weight_bytes
         if self.site_usage is not None:
             self.weight_bytes += self.site_usage.weight_bytes
