@@ -44,7 +44,7 @@ from politesse.pacing.scopes import AddressNotFound
 from politesse.policy import HostPolicy
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
-from politesse.shared import Decided, LongDelay
+from politesse.shared import Decided, LongDelay, MatchingBounded
 from politesse.site import DataTxtAnswer, Sitemaps
 from politesse.stores.memory import MemoryStore
 from politesse.turns import Turn
@@ -80,6 +80,7 @@ __all__ = [
     "Limit",
     "LongDelay",
     "Match",
+    "MatchingBounded",
     "MemoryStore",
     "NotYet",
     "Origin",

@@ -42,6 +42,19 @@ class Decided(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MatchingBounded(Event):
+    """A decision would have taken too much work: rules that were not compared count against the URL.
+
+    A Disallow among them counts as matching, an Allow as not. Files that are not made to be slow never come to this.
+
+    Attributes:
+        verdict: the answer.
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class LongDelay(Event):
     """A turn was asked for at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
 

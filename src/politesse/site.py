@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Source, Verdict
 
 # What takes longer than some milliseconds would be felt by every other task; a host name in foreign letters is dear.
-_READ_IN_THREAD_BYTES: Final = 64 * 1024
+_READ_IN_THREAD_BYTES: Final = 8 * 1024
 _CHECK_IN_THREAD_BYTES: Final = 4 * 1024
 _MAX_DETAIL: Final = 300  # what an exception quotes may be long
 

@@ -118,14 +118,17 @@ class Match:
         allowed: the answer.
         rule: the most specific match, or None where no rule decided.
         reason: why; of a file ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
+        bound_reached: whether the bound on the matching work of one decision was reached. Then rules were not compared;
+            a Disallow among them counts as matching, an Allow as not.
     """
 
-    __slots__ = ("allowed", "reason", "rule")
+    __slots__ = ("allowed", "bound_reached", "reason", "rule")
 
-    def __init__(self, reason: Reason, rule: Rule | None = None) -> None:
+    def __init__(self, reason: Reason, rule: Rule | None = None, *, bound_reached: bool = False) -> None:
         self.allowed = reason in ALLOWING
         self.reason = reason
         self.rule = rule
+        self.bound_reached = bound_reached
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -262,6 +265,8 @@ class Verdict:
         ]
         if self.source is not None:
             lines += _explain_source(self.source, self.age_s)
+        if self.match.bound_reached:
+            lines.append(f"  bound:  {_BOUND_REACHED}")
         if self.not_before is not None:
             lines.append(f"  not before: {utc(self.not_before)}")
         return "\n".join(lines)
@@ -273,6 +278,8 @@ class Verdict:
 
     def _because(self) -> str:
         words = _WORDS[self.reason]
+        if self.match.bound_reached and self.reason is Reason.DISALLOW_RULE:
+            words = "a Disallow rule counts as the most specific match, for the bound of matching work was reached"
         if self.rule is not None:
             return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
         if self.reason is Reason.UNREACHABLE and self.source is not None:
@@ -281,6 +288,10 @@ class Verdict:
             return f"{words} {printable(self.note)}"
         return f"{words}: {printable(self.note)}" if self.note else words
 
+
+_BOUND_REACHED: Final = (
+    "the rules take too much work to compare them all; of the others a Disallow counts as matching, an Allow as not"
+)
 
 _WORDS: Final = {
     Reason.ALLOW_RULE: "an Allow rule is the most specific match",

@@ -22,7 +22,7 @@ from politesse.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, S
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
-from politesse.shared import Decided, LongDelay
+from politesse.shared import Decided, LongDelay, MatchingBounded
 from politesse.sieve import sift
 from politesse.site import Sitemaps, read_data_txt, read_sitemaps
 from politesse.turns import holding, holds_turn_at, take, take_now
@@ -145,7 +145,7 @@ class AgentView:
                     age_s = wall_age_s
                 verdict = Verdict(url, self._agent, allowed, match, entry.source, age_s, "", rules.site_usage)
                 if self._publisher.subscribers:
-                    self._publisher.publish(Decided(verdict))
+                    self._tell(verdict)
                 return verdict
         return self._peek_slowly(url)
 
@@ -506,8 +506,13 @@ class AgentView:
                 source = replace(source, not_before=not_before)
         verdict = Verdict(url, self._agent, allowed, match, source, age_s, note, site_usage)
         if self._publisher.subscribers:
-            self._publisher.publish(Decided(verdict))
+            self._tell(verdict)
         return verdict
+
+    def _tell(self, verdict: Verdict) -> None:
+        self._publisher.publish(Decided(verdict))
+        if verdict.match.bound_reached:
+            self._publisher.publish(MatchingBounded(verdict))
 
 
 class _Exemption:

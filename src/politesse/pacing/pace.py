@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Final, Literal
 
 from politesse.errors import ConfigurationError
+from politesse.robots.timetable import next_open
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from politesse.robots import RuleSet, TimeWindow
+    from politesse.robots import RuleSet
 
 _DAY_S: Final = 86_400.0
-_MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +124,9 @@ def stated_pace(said: Collection[RuleSet], now_wall: float, options: PacingOptio
     for rules in said:
         if rules.crawl_delay is not None:
             pace = slower(pace, Pace(_bounded(rules.crawl_delay, options), Bound.CRAWL_DELAY))
-        for rate in rules.request_rates:
-            if rate.window is None or rate.window.contains(now_wall):
-                pace = slower(pace, Pace(_bounded(rate.interval_s, options), Bound.REQUEST_RATE))
+        rate_s = rules.timetable.interval_s(now_wall)
+        if rate_s:
+            pace = slower(pace, Pace(_bounded(rate_s, options), Bound.REQUEST_RATE))
     return pace
 
 
@@ -139,19 +141,12 @@ PACES_HELD: Final = 2.0
 
 def longest_stated_s(said: Collection[RuleSet]) -> float:
     """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
-    delays = [rules.crawl_delay or 0.0 for rules in said]
-    rates = [rate.interval_s for rules in said for rate in rules.request_rates]
-    return max((*delays, *rates), default=0.0)
+    return max((max(rules.crawl_delay or 0.0, rules.timetable.longest_s) for rules in said), default=0.0)
 
 
 def rates_hold_until(said: Collection[RuleSet], now_wall: float) -> float:
     """Return the Unix time at which the next window of a Request-rate begins or ends; infinite where none has one."""
-    windows = [rate.window for rules in said for rate in rules.request_rates if rate.window is not None]
-    since_midnight_s = now_wall % _DAY_S
-    minutes = [minute for window in windows for minute in (window.start, window.end + 1)]
-    # In a day at the latest: where a time of day is over for today, it comes again tomorrow.
-    waits_s = [(minute * _MINUTE_S - since_midnight_s) % _DAY_S or _DAY_S for minute in minutes]
-    return now_wall + min(waits_s, default=float("inf"))
+    return min((rules.timetable.next_change(now_wall) for rules in said), default=float("inf"))
 
 
 def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
@@ -160,23 +155,8 @@ def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
     Several Visit-times of one file permit what any of them does. Files whose windows never meet permit nothing: then
     the answer is a day later, when it will be asked again.
     """
-    moment = now_wall
-    for _ in range(4 * len(said)):  # each step leaves one closed window behind; a day has few
-        later = max((_opens(rules.visit_times, moment) for rules in said), default=moment)
-        if later <= moment:
-            return moment
-        moment = later
-        if moment >= now_wall + _DAY_S:
-            break
-    return min(now_wall + _DAY_S, moment)
-
-
-def _opens(windows: tuple[TimeWindow, ...], wall: float) -> float:
-    if not windows or any(window.contains(wall) for window in windows):
-        return wall
-    midnight = wall - wall % _DAY_S
-    starts = (midnight + window.start * _MINUTE_S for window in windows)
-    return min(start if start > wall else start + _DAY_S for start in starts)
+    open_minutes = [rules.timetable.open_minutes for rules in said]
+    return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall
 
 
 def _bounded(interval_s: float, options: PacingOptions) -> float:

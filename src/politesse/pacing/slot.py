@@ -142,9 +142,7 @@ class Slot:
         self.stated = None
         said = self.said.values()
         self.rate_stated = any(rules.request_rates for rules in said)
-        self.timed = any(
-            rules.visit_times or any(rate.window is not None for rate in rules.request_rates) for rules in said
-        )
+        self.timed = any(rules.timetable.is_timed for rules in said)
 
     def schedule(self, now_mono: float, now_wall: float) -> None:
         """Work out from when on the next request may start, and what binds that."""

@@ -12,46 +12,70 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse.robots.directives import VERSION_1
+from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import Wildcard, decode_prefix
-from politesse.robots.ruleset import BYTES_PER_RULE, NO_RULE_MATCH, ROBOTS_TXT, ROBOTS_TXT_MATCH, RuleSet, is_void
+from politesse.robots.prefixes import FirstPrefix
+from politesse.robots.ruleset import (
+    BYTES_PER_RULE,
+    NO_RULE_MATCH,
+    ROBOTS_TXT,
+    ROBOTS_TXT_MATCH,
+    RuleSet,
+    bounded_match,
+    is_void,
+)
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.robots.lexer import Line
-
-
-_Candidate = tuple[str, Wildcard, Rule]
+    from politesse.robots.metered import Candidate
 
 
 class ConnerRuleSet(RuleSet):
-    """See the module. A target costs at most the octets of all patterns times its own."""
+    """See the module. What the wildcards of version 2 cost is bounded as ``metered`` says."""
 
     precedence: ClassVar[str] = (
         "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
     )
 
-    __slots__ = ("_allowing", "_denying", "_explicit", "_general", "_general_prefixes", "_otherwise")
+    __slots__ = ("_allowing", "_denying", "_explicit", "_first_general", "_general", "_otherwise", "_wildcards_in_turn")
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
+        if len(target) > self._unmetered_octets:
+            return self._decide_metered(Meter(target))
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        if target.startswith(self._general_prefixes):
-            return next(rule for prefix, rule in self._general if target.startswith(prefix)).match
+        if (general := self._first_general.find(target)) is not None:
+            return general.match
         if (explicit := self._explicit.get(target)) is not None:
             return explicit.match
         if (rule := _first(self._denying, target) or _first(self._allowing, target)) is not None:
             return rule.match
         return self._otherwise
 
+    def _decide_metered(self, meter: Meter) -> Match:
+        """Return the match of a target in normal form within the budget; see ``metered``."""
+        if meter.target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        if (explicit := self._explicit.get(meter.target)) is not None:
+            return explicit.match
+        for wildcards in self._wildcards_in_turn:
+            place = wildcards.first(meter, len(wildcards.rules))
+            if place < len(wildcards.rules):
+                rule = wildcards.rules[place]
+                return bounded_match(rule) if meter.exhausted else rule.match
+        if meter.exhausted:
+            return Match(self._otherwise.reason, self._otherwise.rule, bound_reached=True)
+        return self._otherwise
+
     @property
     def rules(self) -> list[Rule]:
         """The rules in the order of the file; of an Allow and a Disallow of one path without ``*``, the Allow."""
-        general = [rule for _, rule in self._general]
         wildcards = [rule for _, _, rule in (*self._denying, *self._allowing)]
-        return sorted([*general, *self._explicit.values(), *wildcards], key=attrgetter("line"))
+        return sorted([*self._general, *self._explicit.values(), *wildcards], key=attrgetter("line"))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """Return the pieces between the stars, in version 1 the path and nothing: whatever starts with it matches."""
@@ -71,19 +95,21 @@ class ConnerRuleSet(RuleSet):
         return self._version[0] == VERSION_1[0]
 
     def _compile(self, lines: Sequence[Line]) -> None:
-        self._general: tuple[tuple[str, Rule], ...] = ()
+        self._general: tuple[Rule, ...] = ()
         self._explicit: dict[str, Rule] = {}
-        self._denying: tuple[_Candidate, ...] = ()
-        self._allowing: tuple[_Candidate, ...] = ()
+        self._denying: tuple[Candidate, ...] = ()
+        self._allowing: tuple[Candidate, ...] = ()
         self._otherwise = NO_RULE_MATCH
         said = [line for line in lines if line.value and not is_void(line)]
         if self._is_general:
             rules = _rules([line for line in said if line.field == "disallow"], decode_prefix)
-            self._general = tuple((rule.pattern, rule) for rule in rules)
+            self._general = tuple(rules)
         else:
             rules = _rules(said, self._matching.normalise_pattern)
             self._compile_whole(rules)
-        self._general_prefixes = tuple(prefix for prefix, _ in self._general)
+        self._first_general = FirstPrefix(self._general)
+        self._wildcards_in_turn = (Wildcards(self._denying), Wildcards(self._allowing))
+        self._unmetered_octets = min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2
         self._count = len(rules)
         self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(len(rule.pattern) for rule in rules)
 
@@ -108,12 +134,12 @@ def _rules(lines: Sequence[Line], normalise: Callable[[str], str]) -> list[Rule]
     return list(rules.values())
 
 
-def _with_wildcards(rules: Sequence[Rule]) -> tuple[_Candidate, ...]:
+def _with_wildcards(rules: Sequence[Rule]) -> tuple[Candidate, ...]:
     wildcards = [(Wildcard(f"{rule.pattern}$"), rule) for rule in rules if "*" in rule.pattern]
     return tuple((wildcard.needle, wildcard, rule) for wildcard, rule in wildcards)
 
 
-def _first(candidates: tuple[_Candidate, ...], target: str) -> Rule | None:
+def _first(candidates: tuple[Candidate, ...], target: str) -> Rule | None:
     for needle, wildcard, rule in candidates:
         if needle in target and wildcard.matches(target):
             return rule

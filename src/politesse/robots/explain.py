@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from politesse.robots.directives import VERSION_1
+from politesse.robots.lexer import NO_QUIRKS, Quirk
 from politesse.robots.ruleset import Directives, RuleSet
 from politesse.verdict import Reason
 
@@ -42,12 +43,18 @@ class Explanation:
         """The rule that decided; None where none did."""
         return self.match.rule
 
+    @property
+    def quirks(self) -> tuple[Quirk, ...]:
+        """What was unusual about the decision: MATCHING_BOUND where the winner was not compared, or others were not."""
+        return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
+
 
 def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanation:
     """Tell how ``robots`` judges a URL or target for a crawler; raises InvalidURL.
 
-    ``agent`` is as in ``RobotsTxt.rules_for``, ConfigurationError included. Each rule is compiled by itself: time is
-    linear in their number.
+    ``agent`` is as in ``RobotsTxt.rules_for``, ConfigurationError included. It is for people: each rule is compiled and
+    compared by itself, which takes seconds where file and URL are both hostile, so keep it off an event loop. The
+    answer is that of a decision, bound included.
     """
     groups = robots.groups_for(agent)
     rules = robots.rules_for(agent)

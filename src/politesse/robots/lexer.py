@@ -66,6 +66,9 @@ class Quirk(StrEnum):
     """A Robot-version that is not the first header behind the user-agent lines: ignored (Conner 2.0)."""
     LINE_CUT = "line-cut"
     """A line that is longer than the dialect reads: what is behind that is not read."""
+    MATCHING_BOUND = "matching-bound"
+    """One decision would have compared more than is bearable: of the rules that were not compared, a Disallow counts as
+    matching, an Allow as not. Told of a question, not of a line."""
     FILE_CUT = "file-cut"
     """A file that is longer than the dialect reads: what is behind that is not read."""
 

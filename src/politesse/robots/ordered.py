@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse.errors import InvalidURL
 from politesse.origin import split
 from politesse.robots.pattern import without_dot_segments
-from politesse.robots.ruleset import BYTES_PER_RULE, NO_RULE_MATCH, ROBOTS_TXT, ROBOTS_TXT_MATCH, RuleSet, is_void
+from politesse.robots.prefixes import FirstPrefix
+from politesse.robots.ruleset import (
+    BYTES_PER_RULE,
+    NO_RULE_MATCH,
+    ROBOTS_TXT,
+    ROBOTS_TXT_MATCH,
+    RuleSet,
+    is_void,
+)
 from politesse.verdict import Match, Rule
 
 if TYPE_CHECKING:
@@ -26,32 +35,29 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
 class FirstMatchRuleSet(RuleSet):
     """The first rule whose path the target starts with decides (draft-koster-robots-00 3.2.2).
 
-    A target costs at most the octets of all paths.
+    A target costs one look-up among the sorted paths.
     """
 
     precedence: ClassVar[str] = "the first rule that matches decides"
 
-    __slots__ = ("_all_prefixes", "_in_order")
+    __slots__ = ("_first_prefix", "_in_order")
 
     @property
     def in_order(self) -> tuple[Rule, ...]:
         """The rules in the order in which they are tried."""
-        return tuple(rule for _, rule in self._in_order)
+        return self._in_order
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        if target.startswith(self._all_prefixes):
-            for prefix, rule in self._in_order:
-                if target.startswith(prefix):
-                    return rule.match
-        return NO_RULE_MATCH
+        rule = self._first_prefix.find(target)
+        return NO_RULE_MATCH if rule is None else rule.match
 
     @property
     def rules(self) -> list[Rule]:
         """The rules in the order of the file, of equal ones the first."""
-        return [rule for _, rule in self._in_order]
+        return list(self._in_order)
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """Return the path, and nothing: whatever starts with it matches."""
@@ -72,8 +78,9 @@ class FirstMatchRuleSet(RuleSet):
             if path and not is_void(line):
                 pattern = self._matching.normalise_pattern(path)
                 rules.setdefault(pattern, Rule(line.number, line.name, line.value, pattern, allow=allow))
-        self._in_order = tuple(rules.items())
-        self._all_prefixes = tuple(rules)
+        self._in_order = tuple(rules.values())
+        self._first_prefix = FirstPrefix(self._in_order)
+        self._unmetered_octets = sys.maxsize  # no wildcards: nothing to count
         self._count = len(rules)
         self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
 

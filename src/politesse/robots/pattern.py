@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _QUERY_LITERALS: Final = frozenset(b":/?@[]")
+_ASCII: Final = bytes(range(128))
 _KEPT: Final = r"A-Za-z0-9._~!&'()+,;=:@/?\[\]-"
 
 _UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}"  # what is longer is not plain, and refused on the slow road
@@ -45,6 +46,7 @@ match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#
 # The escapes that browsers make of what is not ASCII stay as they are, in path and query alike.
 _is_plain_or_escaped: Final = re.compile(f"[%{_KEPT}]{_UP_TO}").fullmatch
 _any_other_escape: Final = re.compile("%(?!20|[89A-F][0-9A-F])").search
+_query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # of _QUERY_LITERALS
 _is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 
 _TO_CHANGE = re.compile(rb"%[0-9A-Fa-f]{2}|[^" + _KEPT.encode() + rb"]", re.DOTALL)
@@ -152,10 +154,9 @@ def query_as_written(target: str) -> str | None:
     that are the same have to match.
     """
     path, question, query = target.partition("#")[0].partition("?")
-    if "%" not in query:
+    if _query_escape(query) is None:
         return None
-    written = _normalise(query, _TO_CHANGE, _in_path)
-    return None if written == _normalise(query, _TO_CHANGE, _in_query) else normalise_target(path) + question + written
+    return normalise_target(path) + question + _normalise(query, _TO_CHANGE, _in_path)
 
 
 def normalise_pattern(value: str) -> str:
@@ -226,7 +227,12 @@ def _components(target: str) -> tuple[str, str, str]:
         target.encode()
     except UnicodeEncodeError:
         raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form") from None
-    return target.partition("#")[0].partition("?")
+    sent = target.partition("#")[0]
+    if not sent.isascii():
+        # Before any work: one character may be four octets, and each of them three once it is escaped.
+        octets = sent.encode()
+        _check_octets(target, len(octets) + 2 * len(octets.translate(None, _ASCII)))
+    return sent.partition("?")
 
 
 def has_dot_segments(path: str) -> bool:
@@ -236,9 +242,13 @@ def has_dot_segments(path: str) -> bool:
 
 def _bounded(target: str) -> str:
     """Return ``target``; raises InvalidURL for one that is longer than servers take, be it as it is sent."""
-    if len(target) > MAX_URL_LENGTH:
-        raise InvalidURL(target, f"has a target of {len(target)} octets; {MAX_URL_LENGTH} are more than servers take")
+    _check_octets(target, len(target))
     return target
+
+
+def _check_octets(target: str, octets: int) -> None:
+    if octets > MAX_URL_LENGTH:
+        raise InvalidURL(target, f"has a target of {octets} octets; {MAX_URL_LENGTH} are more than servers take")
 
 
 def _as_sent(target: str) -> str:
@@ -271,22 +281,30 @@ class Wildcard:
     Attributes:
         head: what the target must start with.
         needle: the longest of the other segments; a target without it cannot match.
+        searches: how many segments a match searches for at most.
+        restarts: for how many of them a search may have to go on behind each ``%`` of the target.
     """
 
-    __slots__ = ("_anchored", "_last", "_middle", "head", "needle")
+    __slots__ = ("_anchored", "_last", "_middle", "head", "needle", "restarts", "searches")
 
     def __init__(self, pattern: str) -> None:
         self._anchored = pattern.endswith("$")
         self.head, *middle, self._last = pattern.removesuffix("$").split("*")
         self._middle = tuple(middle)
         self.needle = max((*middle, self._last), key=len)
+        self.searches = len(middle) + 1
+        self.restarts = 0
 
-    def matches(self, target: str) -> bool:
-        """Whether ``target``, in normal form, matches from its first octet."""
-        if not target.startswith(self.head):
+    def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
+        """Whether ``target``, in normal form, matches from its first octet.
+
+        ``find`` searches the target for a segment from a place on, as ``target.find`` does.
+        """
+        if not target.startswith(self.head) or (self._anchored and not target.endswith(self._last)):
             return False
         position = len(self.head)
-        find = target.find
+        if find is None:
+            find = target.find
         for segment in self._middle:
             # The leftmost place is as good as any: what follows has the more room.
             position = find(segment, position)
@@ -294,7 +312,7 @@ class Wildcard:
                 return False
             position += len(segment)
         if self._anchored:
-            return target.endswith(self._last) and len(target) - len(self._last) >= position
+            return len(target) - len(self._last) >= position
         return find(self._last, position) >= 0
 
 
@@ -310,25 +328,26 @@ class _CutEscapes(Wildcard):
     def __init__(self, form: str) -> None:
         super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
         self._tails = tuple(map(_tails, form.removesuffix("$").split("*")))
+        self.restarts = sum(len(tails) > 1 for tails in self._tails[1:])
 
-    def matches(self, target: str) -> bool:
-        """Whether ``target``, in normal form, matches from its first octet."""
-        if not target.startswith(self.head):
+    def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
+        """Do as ``Wildcard.matches`` does."""
+        if not target.startswith(self.head) or (self._anchored and not target.endswith(self._last)):
             return False
+        if find is None:
+            find = target.find
         position = _behind(target, len(self.head), self._tails[0])
         segments = self._middle if self._anchored else (*self._middle, self._last)
         for segment, tails in zip(segments, self._tails[1:], strict=False):
             if position < 0:
                 return False
             # The leftmost place is as good as any: two spellings that overlap do not exist.
-            place = target.find(segment, position)
+            place = find(segment, position)
             while place >= 0 and (position := _behind(target, place + len(segment), tails)) < 0:
-                place = target.find(segment, place + 1)
+                place = find(segment, place + 1)
             if place < 0:
                 return False
-        if self._anchored:
-            return 0 <= position <= len(target) - len(self._last) and target.endswith(self._last)
-        return position >= 0
+        return position >= 0 and (not self._anchored or position <= len(target) - len(self._last))
 
 
 def _tails(segment: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ Three kinds of rule, by what it costs to find the longest that matches:
 * wildcards stand by length, longest first, in two lists: those rooted in a head of more than ``/``, all of which
   one ``startswith`` rejects, and those that float behind ``*`` or ``/*``, each of which one ``in`` rejects.
 
-A target costs at most the octets of all patterns times its own.
+Where the octets of all wildcards times those of the target would be too many, they are compared within a budget
+(``politesse.robots.metered``), in one list, the most specific first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
+from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import (
     Wildcard,
     is_literal,
@@ -29,17 +31,20 @@ from politesse.robots.pattern import (
     match_simple_url,
     wildcard_of,
 )
+from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.robots.timetable import ALWAYS, Timetable
 from politesse.usage import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from politesse.origin import Origin
     from politesse.robots.dialect import Dialect, Matching
     from politesse.robots.directives import RequestRate, TimeWindow, Version
     from politesse.robots.lexer import Line
+    from politesse.robots.metered import Candidate
     from politesse.robots.usage import SiteUsage
     from politesse.usage import Usage
 
@@ -51,17 +56,6 @@ BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers
 
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 _BYTES_PER_DIRECTIVE: Final = 250
-
-
-_Candidate = tuple[str, Wildcard, Rule]
-
-# The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
-_RARITY: Final = {
-    character: rank
-    for rank, character in enumerate(
-        "~!'()[],;@:+$*?=&%QZXJKVYWUHGFLMNRTPIEOSDBCA_qjzxkvywfbgumhpdlrcnotsaie0987654321.-/"
-    )
-}
 
 
 class Directives:
@@ -100,6 +94,7 @@ class RuleSet:
         crawl_delay: the largest Crawl-delay in seconds; None where there is none.
         request_rates: the Request-rates.
         visit_times: the Visit-times.
+        timetable: what the two come to at each time of day.
         comments: the Comments, meant for the crawler's operator; untrusted text.
         sitemap_lines: those of the file, which are meant for everybody.
         site_usage: what the file says about the use of content, be it crawlable or not; None where that is nothing.
@@ -117,6 +112,7 @@ class RuleSet:
         "_enclosing",
         "_exact",
         "_floating",
+        "_literals",
         "_matching",
         "_origin",
         "_prefix_rules",
@@ -125,12 +121,15 @@ class RuleSet:
         "_rooted",
         "_rooted_heads",
         "_rules",
+        "_unmetered_octets",
         "_version",
+        "_wildcards",
         "comments",
         "crawl_delay",
         "request_rates",
         "site_usage",
         "sitemap_lines",
+        "timetable",
         "visit_times",
         "weight_bytes",
     )
@@ -143,6 +142,8 @@ class RuleSet:
         self.crawl_delay = max(directives.crawl_delays, default=None)
         self.request_rates = tuple(directives.request_rates)
         self.visit_times = tuple(directives.visit_times)
+        timed = self.request_rates or self.visit_times
+        self.timetable = Timetable(self.request_rates, self.visit_times) if timed else ALWAYS
         self.comments = tuple(directives.comments)
         self.sitemap_lines = directives.sitemap_lines
         self.site_usage = directives.usage
@@ -151,6 +152,7 @@ class RuleSet:
         self._compile(lines)
         said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
         self.weight_bytes += _BYTES_PER_DIRECTIVE * said + sum(map(len, self.comments))
+        self.weight_bytes += self.timetable.weight_bytes
         self.weight_bytes += self.sitemap_lines.weight_bytes
         if self.site_usage is not None:
             self.weight_bytes += self.site_usage.weight_bytes
@@ -186,10 +188,12 @@ class RuleSet:
         """Return the match of a request target as it was written; raises InvalidURL."""
         if is_plain(target) is not None and "/." not in target:
             return self.decide(target)
-        match = self.decide(self._matching.normalise_target(target))
-        if "?" in target and (written := self._matching.query_as_written(target)) is not None:
-            return self._wildcards_too(written, match)
-        return match
+        normal = self._matching.normalise_target(target)
+        written = self._matching.query_as_written(target) if "?" in target else None
+        if len(normal) > self._unmetered_octets or (written is not None and len(written) > self._unmetered_octets):
+            return self._judge_metered(normal, written, max(target.count("%"), normal.count("%")))
+        match = self.decide(normal)
+        return match if written is None else self._wildcards_too(written, match)
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
         best = match.rule
@@ -198,8 +202,10 @@ class RuleSet:
         best = _longer(self._rooted, written, best)
         return match if best is None else best.match
 
-    def decide(self, target: str) -> Match:
+    def decide(self, target: str) -> Match:  # noqa: C901 - a call less is worth it
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
+        if len(target) > self._unmetered_octets:
+            return self._decide_metered(Meter(target))
         best = self._root
         prefixes = self._prefixes
         place = bisect_right(prefixes, target)
@@ -223,6 +229,36 @@ class RuleSet:
             return NO_RULE_MATCH
         match = best.known_match
         return best.match if match is None else match
+
+    def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
+        """Return the match of both forms of a target; what its escapes took is taken from the budget."""
+        meter = Meter(normal, escapes=escapes)
+        match = self._decide_metered(meter)
+        if written is None:
+            return match
+        return self._most_specific(Meter(written, meter.left), match.rule, bound_reached=match.bound_reached)
+
+    def _decide_metered(self, meter: Meter) -> Match:
+        """Return the match of a target in normal form within the budget; see ``metered``."""
+        target = meter.target
+        if target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        place = next(self._literals.starts(target), None)
+        best = self._root if place is None else self._prefix_rules[place]
+        if (exact := self._exact.get(target)) is not None and (best is None or _outranks(exact, best)):
+            best = exact
+        return self._most_specific(meter, best)
+
+    def _most_specific(self, meter: Meter, best: Rule | None, *, bound_reached: bool = False) -> Match:
+        """Return the match of the wildcards, and of ``best``, the most specific rule so far."""
+        wildcards = self._wildcards
+        outranking = wildcards.count_while(lambda rule: best is None or _outranks(rule, best))
+        place = wildcards.first(meter, outranking)
+        if place < outranking:
+            best = wildcards.rules[place]
+        if bound_reached or meter.exhausted:
+            return bounded_match(best)
+        return NO_RULE_MATCH if best is None else best.match
 
     @property
     def rules(self) -> list[Rule]:
@@ -259,8 +295,8 @@ class RuleSet:
                 _keep_stronger(literals, form or "/", rule)
         self._rules = tuple(rules.values())
         self._root = literals.pop("/", None)
-        self._prefixes = sorted(literals)
-        self._enclosing = _enclosing(self._prefixes)
+        self._literals = PrefixIndex(literals)
+        self._prefixes, self._enclosing = self._literals.prefixes, self._literals.links  # for decide, to save a call
         self._prefix_rules: list[Rule] = []
         for prefix, link in zip(self._prefixes, self._enclosing, strict=True):
             # "/a*$" has more octets than "/ab", and matches all that it does.
@@ -270,9 +306,11 @@ class RuleSet:
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         # The pattern counts as it is written, with a star that matches nothing more.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
-        self._rooted = tuple((w.needle, w, rule) for w, rule in wildcards if len(w.head) > 1)
-        self._floating = _by_rarest((w.needle, w, rule) for w, rule in wildcards if len(w.head) <= 1)
+        self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards])
+        self._rooted = self._wildcards.rooted
+        self._floating = self._wildcards.floating
         self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
+        self._unmetered_octets = self._wildcards.unmetered_octets  # held here as well: each decision looks at it
         self._beyond_prefixes = bool(self._exact or wildcards)
         self._count = len(rules)
         self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(map(len, rules))
@@ -282,6 +320,12 @@ class RuleSet:
 
     def __repr__(self) -> str:
         return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
+
+
+def bounded_match(rule: Rule | None) -> Match:
+    """Return the match that ``rule`` decides, or none, where the bound on matching work was reached."""
+    reason = Reason.NO_RULE if rule is None else rule.match.reason
+    return Match(reason, rule, bound_reached=True)
 
 
 def is_void(line: Line) -> bool:
@@ -317,27 +361,7 @@ def _keep_stronger(rules: dict[str, Rule], text: str, rule: Rule) -> None:
         rules[text] = rule
 
 
-def _enclosing(prefixes: list[str]) -> list[int]:
-    """For each of the sorted prefixes, return the place after the longest other one that it starts with; 0 for none."""
-    enclosing: list[int] = []
-    for place, prefix in enumerate(prefixes):
-        link = place
-        while link and not prefix.startswith(prefixes[link - 1]):
-            link = enclosing[link - 1]
-        enclosing.append(link)
-    return enclosing
-
-
-def _by_rarest(wildcards: Iterable[_Candidate]) -> tuple[tuple[str, tuple[_Candidate, ...]], ...]:
-    """Group wildcards by the rarest character of their needles: a target without it matches none of the group."""
-    groups: dict[str, list[_Candidate]] = {}
-    for candidate in wildcards:
-        rarest = min(candidate[0], key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
-        groups.setdefault(rarest, []).append(candidate)
-    return tuple((rarest, tuple(group)) for rarest, group in groups.items())
-
-
-def _longer(wildcards: tuple[tuple[str, Wildcard, Rule], ...], target: str, best: Rule | None) -> Rule | None:
+def _longer(wildcards: tuple[Candidate, ...], target: str, best: Rule | None) -> Rule | None:
     """Return the first wildcard rule that matches and outranks ``best``, else ``best``."""
     for needle, wildcard, rule in wildcards:
         if needle in target and (best is None or _outranks(rule, best)) and wildcard.matches(target):

@@ -1,0 +1,239 @@
+"""The bound on the matching work of one decision, counted in octets.
+
+A file of 500 KiB and a target of 20,480 octets may ask for as many comparisons as the product of both. So rules with
+wildcards are paid for out of a budget. It counts octets, not time: an answer is the same on each machine.
+
+What one search costs at most is known before it is made. ``str.find`` looks at each place of the target, and goes on
+to compare the octets behind it only where the first and the last octet of the needle both stand; from 2,500 octets of
+target and 100 of needle on it runs in linear time. A search that the budget cannot pay at its worst is not made. One
+that is made pays for the places that it passed. What is cheap and bounded by itself is not counted: the look-up of a
+literal prefix, of a whole path or of the head of a wildcard among the sorted ones.
+
+The rules are tried from the most specific to the least, so that the first that matches decides. Where the budget ends,
+each rule behind is undecided: a Disallow counts as matching, an Allow as not. So the first undecided Disallow that goes
+before the best match known decides, and an Allow never wins through work that was not done:
+
+* If a Disallow D decides without a bound, then with it either all that goes before D is decided, and does not match,
+  and so D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
+* An Allow that decides with the bound was compared, and so was each Disallow that goes before it: it decides without
+  the bound, too.
+
+Most files and targets need no counting: ``Wildcards.unmetered_octets`` tells for how long a target all the rules of a
+file, at their worst, stay within a third of the budget: escapes may have taken one, and a second form takes one.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from politesse.robots.prefixes import PrefixIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from politesse.robots.pattern import Wildcard
+    from politesse.verdict import Rule
+
+Candidate = tuple[str, "Wildcard", "Rule"]
+"""The longest segment of a wildcard, the wildcard, its rule."""
+
+BUDGET: Final = 2_500_000
+"""Octets that one decision may compare."""
+
+# How many octets str.find compares in the time that goes with each escape of a target, each rule in question, each rule
+# that is compared, and each search.
+_PER_ESCAPE: Final = 160
+_PER_IN_QUESTION: Final = 100
+_PER_RULE: Final = 500
+_PER_SEARCH: Final = 900
+_PER_SEARCH_UNMETERED: Final = 100
+_PER_RESTART: Final = 34  # for each octet: a target in normal form has at most one "%" in three
+
+_PER_PLACE: Final = 2  # the last octet and the first one are looked at
+_COMPARED_AT_ONCE: Final = 6  # in the time of a single one
+_SHORT: Final = 16  # from here on it pays to count how often a needle can start
+_LINEAR_NEEDLE: Final = 100
+_LINEAR_TARGET: Final = 2_500
+_PER_PLACE_LINEAR: Final = 4
+_NOT_LINEAR: Final = 2_500  # the last places, where a long needle may still be compared octet by octet
+
+_PROBED: Final = 8  # octets of a needle that are looked up among those of the target
+_BLOCK: Final = 4  # octets, one block from each second place on
+_LEAST_BLOCKED: Final = _BLOCK + 1  # wherever so many octets stand, they cover a whole block
+_BLOCKS_FROM: Final = 512  # a shorter target is searched in no more time
+_PER_BLOCK: Final = 80
+
+
+# The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
+_RARITY: Final = {
+    character: rank
+    for rank, character in enumerate(
+        "~!'()[],;@:+$*?=&%QZXJKVYWUHGFLMNRTPIEOSDBCA_qjzxkvywfbgumhpdlrcnotsaie0987654321.-/"
+    )
+}
+
+
+class Wildcards:
+    """The rules with wildcards of one agent, in the order in which they are tried.
+
+    Args:
+        candidates: in that order.
+
+    Attributes:
+        rules: in that order.
+        rooted: those with a head of more than ``/``.
+        floating: the others, by the rarest character of their needles: a target without it matches none of them.
+        unmetered_octets: the length of the longest target for which all of them, at their worst, take a third of the
+            budget.
+    """
+
+    __slots__ = ("_by_head", "_by_rarest", "_candidates", "_heads", "floating", "rooted", "rules", "unmetered_octets")
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = candidates
+        self.rules = [rule for _, _, rule in candidates]
+        self.unmetered_octets = _unmetered_octets(candidates)
+        self._by_rarest: dict[str, list[int]] = {}
+        rooted: dict[str, list[int]] = {}
+        for place, (needle, wildcard, _) in enumerate(candidates):
+            if len(wildcard.head) > 1:
+                rooted.setdefault(wildcard.head, []).append(place)
+            else:
+                rarest = min(needle, key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
+                self._by_rarest.setdefault(rarest, []).append(place)
+        self.rooted = tuple(candidate for candidate in candidates if len(candidate[1].head) > 1)
+        self.floating = tuple(
+            (rarest, tuple(candidates[place] for place in places)) for rarest, places in self._by_rarest.items()
+        )
+        self._heads = PrefixIndex(rooted)
+        self._by_head = [rooted[head] for head in self._heads.prefixes]
+
+    def first(self, meter: Meter, end: int) -> int:
+        """Return the place of the first before ``end`` that matches the target of ``meter``, ``end`` for none.
+
+        Once the meter is exhausted, the first Disallow that is not decided counts as matching, and no Allow does.
+        """
+        candidates = self._candidates
+        places = self._in_question(meter.target)
+        places = places[: bisect_left(places, end)]
+        if places:
+            meter.pay(_PER_IN_QUESTION * len(places))
+        for number, place in enumerate(places):
+            if meter.matches(*candidates[place][:2]):
+                return place
+            if meter.exhausted:
+                return next((undecided for undecided in places[number:] if not self.rules[undecided].allow), end)
+        return end
+
+    def count_while(self, goes_before: Callable[[Rule], bool]) -> int:
+        """Return how many rules ``goes_before`` holds for: those up to some place."""
+        return bisect_left(self.rules, 1, key=lambda rule: not goes_before(rule))
+
+    def _in_question(self, target: str) -> list[int]:
+        """Return, in order, the places of those that ``target`` fits by their heads and by their rarest characters."""
+        places = [place for head in self._heads.starts(target) for place in self._by_head[head]]
+        for rarest, floating in self._by_rarest.items():
+            if rarest in target:
+                places += floating
+        return sorted(places)
+
+
+def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
+    per_octet, once = 0, 0
+    for needle, wildcard, _ in candidates:
+        # The needle is searched for, then the segments one behind the other: each place is passed twice.
+        per_octet += 2 * (_PER_PLACE + -(-len(needle) // _COMPARED_AT_ONCE))
+        per_octet += wildcard.restarts * _PER_RESTART
+        once += _PER_SEARCH_UNMETERED * (1 + wildcard.searches)
+    return max(0, BUDGET // 3 - once) // per_octet if per_octet else sys.maxsize
+
+
+class Meter:
+    """Matches wildcards with one target, as long as the budget lasts.
+
+    Args:
+        target: in normal form.
+        left: what is left of the budget; None for all of it.
+        escapes: how many escapes of the target were brought to normal form.
+
+    Attributes:
+        target: the target.
+        left: what is left of the budget.
+        exhausted: whether something could not be paid for.
+    """
+
+    __slots__ = ("_blocks", "_counts", "_octets", "exhausted", "left", "target")
+
+    def __init__(self, target: str, left: int | None = None, escapes: int = 0) -> None:
+        self.left = (BUDGET if left is None else left) - _PER_ESCAPE * escapes
+        self.exhausted = False
+        self.target = target
+        self._octets = set(target)
+        self._counts: dict[str, int] = {}
+        self._blocks: set[str] | None = None
+        self.pay(_PER_BLOCK * len(target) // 2)  # for all that is made of it here and below
+
+    def matches(self, needle: str, wildcard: Wildcard) -> bool:
+        """Whether the target matches a wildcard that has ``needle``; False as well where that could not be paid for."""
+        return (
+            len(needle) <= len(self.target)
+            and self.pay(_PER_RULE)
+            and self._octets.issuperset(needle[:_PROBED])
+            and self._covers(needle)
+            and wildcard.matches(self.target, self.find)
+        )
+
+    def find(self, segment: str, position: int) -> int:
+        """Do as ``str.find`` of the target does; -1 as well where that could not be paid for."""
+        places = len(self.target) - len(segment) - position + 1
+        if places <= 0 or not segment:
+            return position if places > 0 else -1
+        at_most = self._cost(segment, places)
+        if at_most > self.left:
+            self.exhausted = True
+            return -1
+        found = self.target.find(segment, position)
+        self.left -= at_most if found < 0 else self._cost(segment, found - position + 1)
+        return found
+
+    def pay(self, octets: int) -> bool:
+        """Take ``octets`` from the budget; return whether all could be paid so far."""
+        if octets > self.left:
+            self.exhausted = True
+        else:
+            self.left -= octets
+        return not self.exhausted
+
+    def _cost(self, segment: str, places: int) -> int:
+        """Return what a search costs at most that passes so many places."""
+        length = len(segment)
+        if length == 1:
+            return _PER_SEARCH + places // _COMPARED_AT_ONCE
+        if length < _SHORT:
+            return _PER_SEARCH + places * (_PER_PLACE + length // _COMPARED_AT_ONCE)
+        starts = min(places, self._count(segment[0]), self._count(segment[-1]))
+        if length < _LINEAR_NEEDLE or len(self.target) < _LINEAR_TARGET:
+            return _PER_SEARCH + places * _PER_PLACE + starts * length // _COMPARED_AT_ONCE
+        compared = min(starts, _NOT_LINEAR) * length // _COMPARED_AT_ONCE
+        return _PER_SEARCH + (places + length) * _PER_PLACE_LINEAR + compared
+
+    def _count(self, octet: str) -> int:
+        count = self._counts.get(octet)
+        if count is None:
+            count = self._counts[octet] = self.target.count(octet)
+            self.left -= len(self.target) // 2  # a debt ends the next search
+        return count
+
+    def _covers(self, needle: str) -> bool:
+        """Whether the target has the blocks that the needle would cover, wherever it stood, at its start and end."""
+        target = self.target
+        if len(needle) < _LEAST_BLOCKED or len(target) < _BLOCKS_FROM:
+            return True
+        if self._blocks is None:
+            self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), 2)}
+        blocks, end = self._blocks, needle[-_LEAST_BLOCKED:]
+        return not (
+            blocks.isdisjoint((needle[:_BLOCK], needle[1:_LEAST_BLOCKED])) or blocks.isdisjoint((end[:-1], end[1:]))
+        )

@@ -1,0 +1,131 @@
+"""What Request-rates and Visit-times come to at each time of day; made once, so that a turn looks at no line again.
+
+A file of 500 KiB has 30,000 such lines, and a day 1,440 minutes: each is filled once, with the slowest rate first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from politesse.robots.directives import RequestRate, TimeWindow
+
+DAY_S: Final = 86_400.0
+_MINUTE_S: Final = 60.0
+_MINUTES: Final = 1_440
+_WHOLE_DAY: Final = (1 << _MINUTES) - 1
+_BYTES_OF_A_DAY: Final = 13_000  # a list of its minutes, and the minutes at which a visit is permitted
+_BYTES_PER_CHANGE: Final = 32
+
+
+class Timetable:
+    """See the module. Times of day are in UTC; intervals are the seconds between two starts that keep a rate.
+
+    Args:
+        rates: the Request-rates of a file.
+        visits: its Visit-times; without any, all times are open.
+
+    Attributes:
+        open_minutes: the minutes of the day at which a visit is permitted, as bits, that of midnight the lowest.
+        is_timed: whether the time of day matters.
+        longest_s: the longest interval of all rates, at whatever time of day; 0 for none.
+        weight_bytes: about how much memory it takes.
+    """
+
+    __slots__ = ("_always_s", "_by_minute_s", "_changes", "is_timed", "longest_s", "open_minutes", "weight_bytes")
+
+    def __init__(self, rates: Sequence[RequestRate], visits: Sequence[TimeWindow]) -> None:
+        self.longest_s = max((rate.interval_s for rate in rates), default=0.0)
+        self._always_s = max((rate.interval_s for rate in rates if rate.window is None), default=0.0)
+        windows: dict[TimeWindow, float] = {}
+        for rate in rates:
+            if rate.window is not None:
+                windows[rate.window] = max(rate.interval_s, windows.get(rate.window, 0.0))
+        self._by_minute_s = _slowest(windows, self._always_s)
+        ends = {minute % _MINUTES for window in windows for minute in (window.start, window.end + 1)}
+        self._changes = sorted(minute * _MINUTE_S for minute in ends)
+        self.open_minutes = _covered(visits) if visits else _WHOLE_DAY
+        self.is_timed = bool(windows or visits)
+        self.weight_bytes = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
+
+    def interval_s(self, wall: float) -> float:
+        """Return the interval of the slowest rate that holds at the Unix time ``wall``; 0 for none."""
+        return self._by_minute_s[_minute(wall)] if self._by_minute_s else self._always_s
+
+    def next_change(self, wall: float) -> float:
+        """Return the Unix time at which the next window of a rate begins or ends; infinite where none has one."""
+        if not self._changes:
+            return float("inf")
+        since_midnight_s = wall % DAY_S
+        place = bisect_right(self._changes, since_midnight_s)
+        # Where all are over for today, the first comes again tomorrow.
+        today = place < len(self._changes)
+        return wall + (self._changes[place] if today else self._changes[0] + DAY_S) - since_midnight_s
+
+
+def next_open(open_minutes: int, wall: float) -> float:
+    """Return the first Unix time from ``wall`` on that lies in one of the minutes; a day later where there are none."""
+    minute = _minute(wall)
+    if open_minutes >> minute & 1:
+        return wall
+    from_now = open_minutes >> minute | open_minutes << (_MINUTES - minute)
+    if not from_now:
+        return wall + DAY_S
+    first = (from_now & -from_now).bit_length() - 1
+    return wall - wall % DAY_S + (minute + first) * _MINUTE_S
+
+
+def _minute(wall: float) -> int:
+    return int(wall % DAY_S) // 60
+
+
+def _spans(window: TimeWindow) -> Iterator[tuple[int, int]]:
+    """Yield the minutes of a window as spans that do not cross midnight, the end excluded."""
+    if window.start <= window.end:
+        yield window.start, window.end + 1
+    else:
+        yield window.start, _MINUTES
+        yield 0, window.end + 1
+
+
+def _covered(windows: Sequence[TimeWindow]) -> int:
+    """Return the minutes of the day that one of the windows holds, as bits."""
+    covered = 0
+    for window in set(windows):
+        for start, end in _spans(window):
+            covered |= (1 << end) - (1 << start)
+    return covered
+
+
+def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:
+    """Return for each minute of the day the longest interval that holds in it; nothing without windows."""
+    if not windows:
+        return []
+    by_minute_s = [always_s] * _MINUTES
+    # From the longest interval on, each minute is filled once: ``beyond`` leads over those that are.
+    beyond = list(range(_MINUTES + 1))
+    for window, interval_s in sorted(windows.items(), key=lambda item: -item[1]):
+        if interval_s <= always_s:
+            break
+        for start, end in _spans(window):
+            minute = _free(beyond, start)
+            while minute < end:
+                by_minute_s[minute] = interval_s
+                beyond[minute] = minute + 1
+                minute = _free(beyond, minute)
+    return by_minute_s
+
+
+def _free(beyond: list[int], minute: int) -> int:
+    """Return the first minute from ``minute`` on that is not filled, and shorten the way to it."""
+    while beyond[minute] != minute:
+        beyond[minute] = beyond[beyond[minute]]
+        minute = beyond[minute]
+    return minute
+
+
+ALWAYS: Final = Timetable((), ())
+"""That of a file which says nothing about time."""
