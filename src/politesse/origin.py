@@ -166,9 +166,13 @@ def _host(url: str, text: str) -> str:
 def _decoded(url: str, text: str) -> str:
     """Return a host with its escapes decoded, once: RFC 3986 3.2.2, the octets are UTF-8 and then go through IDNA."""
     try:
-        return unquote(text, errors="strict")
+        name = unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise InvalidURL(url, f"has the host {text!r:.80}, whose escapes are no UTF-8") from None
+    if name != text and not text.isascii():
+        # Some clients map it to A-labels first, with the escapes in them: another host, once they are decoded.
+        raise InvalidURL(url, f"has the host {text!r:.80}, only a part of which is escaped; clients disagree about it")
+    return name
 
 
 def _a_label(url: str, text: str) -> str:

@@ -148,7 +148,11 @@ def _of_site(value: bytes) -> bytes:
     if parts is None:
         return value
     host, _, port = parts[2].rpartition(b"@")[2].lower().partition(b":")
-    of_site = unquote_to_bytes(host).lower() == b"example.com" and (port.lstrip(b"0") or b"80") == b"80" and b"\\" not in parts[2]
+    of_site = (
+        unquote_to_bytes(host).lower() == b"example.com"
+        and (port.lstrip(b"0") or b"80") == b"80"
+        and b"\\" not in parts[2]
+    )
     if not of_site or (parts[1] or b"http").lower() != b"http" or (port and not port.strip(b"0")):
         return NOTHING[Dialect.PERL]
     return b"http://example.com" + (parts[3] if parts[3].startswith(b"/") else b"/" + parts[3])

@@ -55,6 +55,24 @@ async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Ga
         yield gate
 
 
+async def test_escaped_host_is_judged_by_the_file_of_the_host_that_it_means(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({"http://www.xn--mnich-kva.com": "User-agent: *\nDisallow: /x\n"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        for host in ("www.m%C3%BCnich.com", "WWW.m%c3%bcnich%2Ecom", "www.münich.com", "www.xn--mnich-kva.com"):
+            assert not await gate.check(f"http://{host}/x")
+            assert await gate.check(f"http://{host}/y")
+            assert gate.peek(f"http://{host}/x") is not None
+        for host in (
+            "www.m%C3%BCnich.com%2Fx",
+            "www.m%25C3%25BCnich.com",
+            "www.m%FCnich.com",
+            "u%40www.xn--mnich-kva.com",
+        ):
+            with pytest.raises(InvalidURL):
+                await gate.check(f"http://{host}/y")
+    assert [request.url for request in fetcher.requests] == ["http://www.xn--mnich-kva.com/robots.txt"]
+
+
 async def test_verdict_names_the_deciding_line_and_its_source(gate: Gatekeeper, clock: ManualClock) -> None:
     verdict = await gate.check(f"{SITE}/private/x")
     assert not verdict
