@@ -1,27 +1,58 @@
-"""What all tests share."""
+"""What all tests share.
+
+The ordinary run is the same every time: Hypothesis draws the same examples, and the jitter of the library is seeded.
+``--hypothesis-profile deep`` draws others each time, twenty times as many; ``random`` draws others and a fifth as many.
+"""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import random
 import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_timeout import Settings
 
-# A slow machine is no wrong answer: no example is timed.
-settings.register_profile("politesse", deadline=None)
-settings.load_profile("politesse")
-
+_USUAL_EXAMPLES: Final = 100  # of Hypothesis where a test names no number
 _STDERR: Final = pytest.StashKey[int]()
 _LAST_RESORT: Final = pytest.StashKey[threading.Timer]()
+
+# A slow machine is no wrong answer: neither an example nor the drawing of one is timed.
+settings.register_profile(
+    "politesse", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("politesse")
+# What is found is printed so that @reproduce_failure finds it again.
+settings.register_profile("random", derandomize=False, print_blob=True, max_examples=_USUAL_EXAMPLES // 5)
+settings.register_profile("deep", derandomize=False, print_blob=True, max_examples=_USUAL_EXAMPLES * 20)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the profile scale the number of examples of tests that name one, which would outweigh it otherwise."""
+    scale = settings.default.max_examples / _USUAL_EXAMPLES
+    if scale == 1:
+        return
+    for item in items:
+        test = getattr(item, "obj", None)
+        if is_hypothesis_test(test):
+            own = test._hypothesis_internal_use_settings  # there is no public name for it
+            if own.max_examples != settings.default.max_examples:
+                count = max(1, round(own.max_examples * scale))
+                test._hypothesis_internal_use_settings = settings(own, max_examples=count)
+
+
+@pytest.fixture(autouse=True)
+def _seeded_jitter() -> None:
+    """Seed the chance that the library spreads its retries by."""
+    random.seed(9309)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ from politesse.page.html import MAX_BYTES
 from politesse.page.statements import PLAIN, Directive, parse_members, parse_scoped, parse_unscoped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 NOW: Final = 1_800_000_000.0
 HTML: Final = [("Content-Type", "text/html")]
@@ -204,6 +204,8 @@ def test_no_body_makes_the_reading_raise(body: bytes, content_type: str, max_byt
 
 @settings(max_examples=3_000, deadline=None)
 @given(text=TREES)
+@example("<script><!--><script></script><meta name=a>")
+@example("<script><!---><script></script><meta name=a>")
 def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
     nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name")]
     expected = [(node.attributes["name"], _lies_in_head(node)) for node in nodes]
@@ -298,14 +300,12 @@ HOSTILE: Final[dict[str, Callable[[int], bytes]]] = {
 }
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return the least of three times."""
-    times = []
+def seconds(work: Callable[[], object]) -> Iterator[float]:
+    """Yield three times how long it takes; of the processor, as the machine may have other things to do."""
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        yield time.process_time() - start
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -316,14 +316,15 @@ def test_time_is_at_most_linear_in_the_body(name: str) -> None:
 
     small, large = HOSTILE[name](65_536), HOSTILE[name](MAX_BYTES)
     # Quadratic would be 64 times as long for 8 times the octets; the floor keeps noise out.
-    assert seconds(lambda: read(large)) < 25 * max(seconds(lambda: read(small)), 0.01)
+    bound = 25 * max(min(seconds(lambda: read(small))), 0.01)
+    assert any(one < bound for one in seconds(lambda: read(large)))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_beyond_the_limit_costs_nothing(name: str) -> None:
     octets = HOSTILE[name](2 * MAX_BYTES)
-    whole = seconds(lambda: PageDirectives.from_response(HTML, octets))
-    assert whole < 10 * max(seconds(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES])), 0.01)
+    bound = 10 * max(min(seconds(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES]))), 0.01)
+    assert any(one < bound for one in seconds(lambda: PageDirectives.from_response(HTML, octets)))
 
 
 @pytest.mark.parametrize(
@@ -335,8 +336,8 @@ def test_time_is_at_most_linear_in_a_header(parse: Callable[[str], object], unit
         for _ in parse(unit * (size // len(unit))):  # type: ignore[attr-defined]
             pass
 
-    small, large = seconds(lambda: read(MAX_OCTETS // 8)), seconds(lambda: read(MAX_OCTETS))
-    assert large < 25 * max(small, 0.01)
+    bound = 25 * max(min(seconds(lambda: read(MAX_OCTETS // 8))), 0.01)
+    assert any(one < bound for one in seconds(lambda: read(MAX_OCTETS)))
 
 
 def test_ten_megabytes_of_metas_are_a_page_that_was_cut() -> None:
