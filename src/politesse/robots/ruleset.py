@@ -196,7 +196,7 @@ class RuleSet:
     def decide(self, target: str) -> Match:  # noqa: C901 - a call less is worth it
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
         if len(target) > self._unmetered_octets:
-            return self._decide_metered(Meter(target))
+            return self.decide_metered(Meter(target))
         best = self._root
         prefixes = self._prefixes
         place = bisect_right(prefixes, target)
@@ -224,12 +224,12 @@ class RuleSet:
     def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
         """Return the match of both forms of a target; what its escapes took is taken from the budget."""
         meter = Meter(normal, escapes=escapes)
-        match = self._decide_metered(meter)
+        match = self.decide_metered(meter)
         if written is None:
             return match
         return self._most_specific(Meter(written, meter.left), match.rule, bound_reached=match.bound_reached)
 
-    def _decide_metered(self, meter: Meter) -> Match:
+    def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``metered``."""
         target = meter.target
         if target == ROBOTS_TXT:
