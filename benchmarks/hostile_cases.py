@@ -91,8 +91,6 @@ def _short_and_misplaced(pattern_octets: int, target_octets: int) -> Input:
     end = "".join(seconds) * repeats + "".join(firsts) * repeats
     patterns = list(islice(rules, pattern_octets // _OCTETS_PER_SHORT_RULE))
     return patterns, _filled("/", "n", target_octets - len(end)) + end
-        "/", "n", target_octets - len(end)
-    ) + end
 
 
 def _filled(start: str, filling: str, octets: int) -> str:
