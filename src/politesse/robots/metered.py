@@ -235,3 +235,7 @@ class Meter:
         return not (
             blocks.isdisjoint((needle[:_BLOCK], needle[1:_LEAST_BLOCKED])) or blocks.isdisjoint((end[:-1], end[1:]))
         )
+
+
+NO_WILDCARDS: Final = Wildcards(())
+"""Those of most files."""

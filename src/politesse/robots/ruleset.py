@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
-from politesse.robots.metered import Meter, Wildcards
+from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
 from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, match_simple_url
 from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.sitemaps import NO_SITEMAPS
@@ -293,7 +293,7 @@ class RuleSet:
         self._prefix_rules = [literals[prefix] for prefix in self._prefixes]
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
-        self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards])
+        self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards]) if wildcards else NO_WILDCARDS
         self._rooted = self._wildcards.rooted
         self._floating = self._wildcards.floating
         self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
