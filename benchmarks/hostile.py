@@ -1,8 +1,11 @@
-"""One decision where file and URL are both hostile: that it costs at most pattern octets times URL octets.
+"""Where file and URL are both hostile: how long a site can stop the loop, and what one decision costs beside a peer.
+
+A decision costs at most pattern octets times URL octets, and where that is too much, the budget for matching.
 
 Each case is measured in full size, with half the patterns and with half the target. Proportional growth is a ratio of
 2 between full and half. Single steps may be above: branch prediction gives up on needles of more than 50 octets, and a
-search through U octets has U - P places. What must stay bounded is the time divided by P times U.
+search through U octets has U - P places. What must stay bounded is the time divided by P times U. Where the budget is
+reached, nothing grows, and the verdict is not the peer's: a Disallow that was not compared counts as matching.
 
 Engines run in processes of their own, each with a time limit.
 """
@@ -18,6 +21,7 @@ from benchmarks.corpus import RobotsFile
 from benchmarks.engines import ENGINES, POLITESSE, PROTEGO
 from benchmarks.guard import within
 from benchmarks.hostile_cases import CASES
+from benchmarks.stalls import stalls
 from benchmarks.table import table
 from benchmarks.timing import Contender, Task, interleave
 
@@ -61,6 +65,7 @@ class Outcome(NamedTuple):
 
 def run(settings: Settings) -> Iterator[str]:
     """Yield the report."""
+    yield from stalls(settings)
     outcomes = {
         name: [within(LIMIT_S, _probe, engine.name, name, settings.rounds) for engine in (POLITESSE, PROTEGO)]
         for name in CASES

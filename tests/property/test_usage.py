@@ -167,3 +167,20 @@ def test_the_longest_path_wins_as_by_the_letter(rules: Sequence[tuple[str, str]]
         preference = usage.preference(purpose)
         assert (preference is Preference.DISALLOWED) is (f"{key}=n" in expected)
         assert (preference is Preference.ALLOWED) is (f"{key}=y" in expected and f"{key}=n" not in expected)
+
+
+def test_refusal_that_could_not_be_compared_counts_and_a_permission_does_not() -> None:
+    """DESIGN.md, Limits: the matching work of one decision is bounded; what is left undone never opens anything."""
+    needles = [f"Content-Usage: /*{'a' * 60}b{number:b}aa train-ai={{}}" for number in range(5_000)]
+    body = "\n".join(["User-agent: *", "Allow: /", *needles])
+    target = "/b" + "a" * 20_000
+    refused = RobotsTxt.parse(body.replace("{}", "n")).rules_for("x").usage(target)
+    assert refused is not None
+    assert refused.preference("ai-train") is Preference.DISALLOWED
+    assert len(refused.statements) == 1
+    permitted = RobotsTxt.parse(body.replace("{}", "y")).rules_for("x").usage(target)
+    assert permitted is not None
+    assert permitted.preference("ai-train") is Preference.UNSTATED
+    short = RobotsTxt.parse(body.replace("{}", "n")).rules_for("x").usage("/a")
+    assert short is not None
+    assert short.preference("ai-train") is Preference.UNSTATED

@@ -6,13 +6,20 @@ The first location of the file that matches decides, whatever it says: neither l
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from politesse.origin import target_of
-from politesse.robots.pattern import matcher, normalise_pattern, normalise_target, query_as_written
+from politesse.robots.metered import metered_matcher, meters
+from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
 from politesse.usage import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.vocabulary import parse_tdm_reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from politesse.robots.metered import Meter
 
 MAX_OCTETS: Final = 1_048_576
 """A longer file is not read: half of it would be another one."""
@@ -32,6 +39,7 @@ class Location:
         reservation: DISALLOWED where rights are reserved, ALLOWED where they are not; UNSTATED for other values.
         policy: the URL of a policy, as written; empty for none.
         text: the entry in JSON, as far as it is read.
+        matches: tells whether the target of a meter matches the pattern.
     """
 
     number: int
@@ -40,6 +48,7 @@ class Location:
     reservation: Preference
     policy: str
     text: str
+    matches: Callable[[Meter], bool] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +91,23 @@ def tdmrep_usage(doc: TdmRep, target: str) -> Usage:
     if doc.fault:
         unread = f"could not be read: {doc.fault}"
         return Usage((Statement(None, Preference.UNSTATED, Mechanism.TDMREP, Place.TDMREP_JSON, unread),))
-    bearing = tuple(_statement(one) for one in doc.locations if _matches(one.pattern, normal, written))
+    bearing = tuple(_statement(one) for one in _bearing(doc.locations, normal, written))
     return Usage(bearing, bearing[:1])
 
 
-def _matches(pattern: str, target: str, written: str | None) -> bool:
-    matches = matcher(pattern)
-    return matches(target) or (written is not None and "*" in pattern and matches(written))
+def _bearing(locations: Sequence[Location], normal: str, written: str | None) -> Iterator[Location]:
+    """Yield the locations that match, as far as the bound on matching work allows.
+
+    Of those that were not compared, the first that reserves rights counts as matching, and no other does.
+    """
+    forms = meters(normal, written)
+    for place, one in enumerate(locations):
+        if any(map(one.matches, forms if "*" in one.pattern else forms[:1])):
+            yield one
+        elif any(form.exhausted for form in forms):
+            reserving = (other for other in locations[place:] if other.reservation is Preference.DISALLOWED)
+            yield from islice(reserving, 1)
+            return
 
 
 def _location(number: int, entry: object) -> Location | None:
@@ -105,7 +124,8 @@ def _location(number: int, entry: object) -> Location | None:
         shown["tdm-reservation"] = value[:_MAX_SHOWN] if isinstance(value, str) else value
     if policy:
         shown["tdm-policy"] = policy[:_MAX_SHOWN]
-    return Location(number, path, normalise_pattern(path), reservation, policy, json.dumps(shown))
+    pattern = normalise_pattern(path)
+    return Location(number, path, pattern, reservation, policy, json.dumps(shown), metered_matcher(pattern))
 
 
 def _statement(location: Location) -> Statement:

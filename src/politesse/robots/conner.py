@@ -45,7 +45,7 @@ class ConnerRuleSet(RuleSet):
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
         if len(target) > self._unmetered_octets:
-            return self._decide_metered(Meter(target))
+            return self.decide_metered(Meter(target))
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         if (general := self._first_general.find(target)) is not None:
@@ -56,7 +56,7 @@ class ConnerRuleSet(RuleSet):
             return rule.match
         return self._otherwise
 
-    def _decide_metered(self, meter: Meter) -> Match:
+    def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``metered``."""
         if meter.target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH

@@ -28,15 +28,15 @@ import sys
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from politesse.robots.pattern import Wildcard, matcher
 from politesse.robots.prefixes import PrefixIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from politesse.robots.pattern import Wildcard
     from politesse.verdict import Rule
 
-Candidate = tuple[str, "Wildcard", "Rule"]
+Candidate = tuple[str, Wildcard, "Rule"]
 """The longest segment of a wildcard, the wildcard, its rule."""
 
 BUDGET: Final = 2_500_000
@@ -237,3 +237,28 @@ class Meter:
         return not (
             blocks.isdisjoint((needle[:_BLOCK], needle[1:_LEAST_BLOCKED])) or blocks.isdisjoint((end[:-1], end[1:]))
         )
+
+
+def meters(*forms: str | None) -> list[Meter]:
+    """Return a meter for each form of a target, None for no such; they share half the budget.
+
+    They are for what is asked beside the rules.
+    """
+    targets = [form for form in forms if form is not None]
+    return [Meter(target, BUDGET // 2 // len(targets)) for target in targets]
+
+
+def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
+    """Return what tells whether the target of a meter matches ``pattern``; for patterns that stand alone.
+
+    False as well where that could not be paid for: the meter is exhausted then.
+    """
+    if "*" in pattern:
+        wildcard = Wildcard(pattern)
+        return lambda meter: meter.pay(_PER_IN_QUESTION) and meter.matches(wildcard.needle, wildcard)
+    matches = matcher(pattern)
+    return lambda meter: meter.pay(_PER_IN_QUESTION) and matches(meter.target)
+
+
+NO_WILDCARDS: Final = Wildcards(())
+"""Those of most files."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse.origin import target_of
 from politesse.robots.directives import VERSION_1
 from politesse.robots.lexer import Quirk
-from politesse.robots.metered import Meter, Wildcards
+from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
 from politesse.robots.pattern import (
     Wildcard,
     is_literal,
@@ -205,7 +205,7 @@ class RuleSet:
     def decide(self, target: str) -> Match:  # noqa: C901 - a call less is worth it
         """Return the match of a target in normal form: the hot path; nothing is allocated."""
         if len(target) > self._unmetered_octets:
-            return self._decide_metered(Meter(target))
+            return self.decide_metered(Meter(target))
         best = self._root
         prefixes = self._prefixes
         place = bisect_right(prefixes, target)
@@ -233,12 +233,12 @@ class RuleSet:
     def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
         """Return the match of both forms of a target; what its escapes took is taken from the budget."""
         meter = Meter(normal, escapes=escapes)
-        match = self._decide_metered(meter)
+        match = self.decide_metered(meter)
         if written is None:
             return match
         return self._most_specific(Meter(written, meter.left), match.rule, bound_reached=match.bound_reached)
 
-    def _decide_metered(self, meter: Meter) -> Match:
+    def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``metered``."""
         target = meter.target
         if target == ROBOTS_TXT:
@@ -306,7 +306,7 @@ class RuleSet:
         # Longest first, and at one length an Allow first: the first that matches is the most specific.
         # The pattern counts as it is written, with a star that matches nothing more.
         wildcards.sort(key=lambda one: (-len(one[1].pattern), not one[1].allow))
-        self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards])
+        self._wildcards = Wildcards([(w.needle, w, rule) for w, rule in wildcards]) if wildcards else NO_WILDCARDS
         self._rooted = self._wildcards.rooted
         self._floating = self._wildcards.floating
         self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.origin import target_of
-from politesse.robots.pattern import matcher
-from politesse.usage import License, Mechanism, Place, Preference, Statement, Usage
+from politesse.robots.metered import Meter, metered_matcher, meters
+from politesse.usage import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.vocabulary import parse_content_signal, parse_content_usage, statements
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ LICENSE: Final = "license"
 
 _BLANKS: Final = " \t"
 _WHOLE_SITE: Final = "/"  # a rule without a path matches what this one does, and ranks with it
+_PARSED_AT_ONCE: Final = 50
 _BYTES_PER_LINE: Final = 1_000  # measured: a line, its two statements and its pattern, without their text
 
 
@@ -42,7 +43,7 @@ class _UsageRule(NamedTuple):
 
     length: int
     is_wildcard: bool
-    matches: Callable[[str], bool]
+    matches: Callable[[Meter], bool]
     statements: tuple[Statement, ...]
 
 
@@ -57,7 +58,8 @@ class _Compiled(NamedTuple):
 class SiteUsage:
     """What a robots.txt says to one crawler about the use of content; made only of a file that says something.
 
-    A question costs at most the octets of all paths times those of the target. Nothing is parsed before the first.
+    Matching is bounded, as that of the rules is. Of a path that was not compared for that, a refusal counts whatever
+    other paths say, and nothing else does. Few lines are parsed at the first question, many at once.
 
     Attributes:
         weight_bytes: about how much memory it takes, once it was asked.
@@ -72,38 +74,56 @@ class SiteUsage:
         self._rules = tuple(rules)
         self._signals = tuple(signals)
         self._licenses = tuple(licenses)
-        self._compiled: _Compiled | None = None
         lines = [*(one.line for one in (*rules, *signals)), *licenses]
+        # A file with many is read where that takes no time from others.
+        self._compiled = self._compile() if len(lines) > _PARSED_AT_ONCE else None
         self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
 
     def usage(self, url: str) -> Usage:
         """Return what is said about a URL or target, be it one that may not be requested; raises InvalidURL."""
         if self._compiled is None:
-            self._compiled = _Compiled(
-                tuple(_usage_rule(said, self._matching) for said in self._rules),
-                tuple(statement for said in self._signals for statement in _signal_statements(said)),
-                tuple(License(line.value, Place.ROBOTS_TXT, _text(line), line.number) for line in self._licenses),
-            )
+            self._compiled = self._compile()
         rules, signalled, licenses = self._compiled
         bearing, applied = self._by_path(rules, target_of(url))
         return Usage((*bearing, *signalled), (*applied, *signalled), licenses)
+
+    def _compile(self) -> _Compiled:
+        return _Compiled(
+            tuple(_usage_rule(said, self._matching) for said in self._rules),
+            tuple(statement for said in self._signals for statement in _signal_statements(said)),
+            tuple(License(line.value, Place.ROBOTS_TXT, _text(line), line.number) for line in self._licenses),
+        )
 
     def _by_path(self, rules: Sequence[_UsageRule], target: str) -> tuple[list[Statement], list[Statement]]:
         """Return the statements of the Content-Usage lines that match, and of those that are the longest."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
-        matching = [
-            rule
-            for rule in rules
-            if rule.matches(normal) or (written is not None and rule.is_wildcard and rule.matches(written))
-        ]
+        first, *others = meters(normal, written)
+        matching: list[_UsageRule] = []
+        refused: dict[Purpose | None, Statement] = {}
+        for place, rule in enumerate(rules):
+            if rule.matches(first) or (rule.is_wildcard and any(map(rule.matches, others))):
+                matching.append(rule)
+            elif first.exhausted or any(meter.exhausted for meter in others):
+                refused = _refusals(rules[place:])
+                break
         longest = max((rule.length for rule in matching), default=0)
         bearing = [statement for rule in matching for statement in rule.statements]
         applied = [statement for rule in matching if rule.length == longest for statement in rule.statements]
-        return bearing, applied
+        return [*bearing, *refused.values()], [*applied, *refused.values()]
 
     def __repr__(self) -> str:
         return f"<SiteUsage {len(self._rules)} rules, {len(self._signals)} signals, {len(self._licenses)} licenses>"
+
+
+def _refusals(undecided: Sequence[_UsageRule]) -> dict[Purpose | None, Statement]:
+    """Return the first refusal of each purpose in rules that were not compared."""
+    refused: dict[Purpose | None, Statement] = {}
+    for rule in undecided:
+        for statement in rule.statements:
+            if statement.preference is Preference.DISALLOWED:
+                refused.setdefault(statement.purpose, statement)
+    return refused
 
 
 def _usage_rule(said: Said, matching: Matching) -> _UsageRule:
@@ -120,7 +140,7 @@ def _usage_rule(said: Said, matching: Matching) -> _UsageRule:
         agent=said.agent,
     )
     found = statements(parse_content_usage(preferences), template)
-    return _UsageRule(len(pattern), "*" in pattern, matcher(pattern), found)
+    return _UsageRule(len(pattern), "*" in pattern, metered_matcher(pattern), found)
 
 
 def _cut(value: str) -> tuple[str, str]:

@@ -142,3 +142,17 @@ def test_what_is_no_target_raises() -> None:
     for doc in (TdmRep(), TdmRep(fault="it is not JSON")):
         with pytest.raises(InvalidURL):
             tdmrep_usage(doc, "mailto:us")
+
+
+def test_location_that_reserves_counts_where_it_could_not_be_compared_and_others_do_not() -> None:
+    def said(reservation: int, target: str) -> Preference:
+        needles = [f"/*{'a' * 60}b{number:b}aa" for number in range(5_000)]
+        body = json.dumps([{"location": needle, "tdm-reservation": reservation} for needle in needles])
+        return tdmrep_usage(parse_tdmrep(body.encode()), target).preference(Purpose.TDM)
+
+    slow = "/b" + "a" * 20_000
+    assert [said(1, slow), said(0, slow), said(1, "/a")] == [
+        Preference.DISALLOWED,
+        Preference.UNSTATED,
+        Preference.UNSTATED,
+    ]
