@@ -37,14 +37,14 @@ settings.register_profile("deep", derandomize=False, print_blob=True, max_exampl
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the profile scale the number of examples of tests that name one, which would outweigh it otherwise."""
-    scale = settings.default.max_examples / _USUAL_EXAMPLES
+    usual = settings.get_profile(settings.get_current_profile_name()).max_examples
+    scale = usual / _USUAL_EXAMPLES
     if scale == 1:
         return
-    for item in items:
-        test = getattr(item, "obj", None)
-        if is_hypothesis_test(test):
+    for test in {getattr(item, "obj", None) for item in items}:  # each once: its parameters make items of their own
+        if test is not None and is_hypothesis_test(test):
             own = test._hypothesis_internal_use_settings  # there is no public name for it
-            if own.max_examples != settings.default.max_examples:
+            if own.max_examples != usual:
                 count = max(1, round(own.max_examples * scale))
                 test._hypothesis_internal_use_settings = settings(own, max_examples=count)
 

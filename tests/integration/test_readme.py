@@ -90,7 +90,7 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
     assert [output for output in outputs if output] == [
         "front no-rule\nmail invalid-url\n",  # the site is known from the block before
         "nothing is stated\n",
-        "found ()\n",  # this server has a page for every path
+        "unknown ()\n",  # this server has a web page for every path
         re.findall(r"# (False .*)", README)[0] + "\n",
         f"disallowed: https://example.com/private ({denied})\n",
         f"disallowed: http://localhost:8000/private ({denied})\n",

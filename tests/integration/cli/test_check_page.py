@@ -32,7 +32,8 @@ class Site(Origin):
         if request.path == "/robots.txt":
             return web.Response(text=self.robots)
         status, text, headers = self.pages.get(request.path, (404, "", {}))
-        return web.Response(status=status, text=text, headers=headers, content_type="text/html")
+        content_type = "text/plain" if request.path == "/data.txt" else "text/html"
+        return web.Response(status=status, text=text, headers=headers, content_type=content_type)
 
     @property
     def asked(self) -> list[str]:
