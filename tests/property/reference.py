@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 ALPHA: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 DIGIT: Final = b"0123456789"
@@ -142,39 +138,29 @@ def normal_pattern(path: bytes) -> list[int]:
     return [*units, END] if anchored else units
 
 
-def readings(pattern: list[int]) -> Iterator[list[int]]:
-    """What a "%" that is no escape meets in a target: its own escape, or the first octet of any escape.
-
-    In that one the hex digits have no case (RFC 3986 2.1), in the text behind "%25" letters do.
-    """
-    places = [place for place, unit in enumerate(pattern) if unit == PERCENT]
-    for choice in product((True, False), repeat=len(places)):
-        octets = dict(zip(places, choice, strict=True))
-        reading: list[int] = []
-        for place, unit in enumerate(pattern):
-            if place in octets:
-                reading += [ord("%")] if octets[place] else percent_escape(ord("%"))
-            elif octets.get(place - 1) and unit >= 0:
-                reading += chr(unit).upper().encode()
-            else:
-                reading.append(unit)
-        yield reading
-
-
 def matches(pattern: list[int], target: list[int]) -> bool:
-    return any(covers(reading, target) for reading in readings(pattern))
+    """Whether the pattern is exhausted before a difference occurs: after each unit, the places that were reached.
 
-
-def covers(pattern: list[int], target: list[int]) -> bool:
-    """Whether the pattern is exhausted before a difference occurs: after each unit, the places that were reached."""
-    reached = {0}  # RFC 9309 2.2.2: from the first octet of the path
+    A "%" that is no escape meets its own escape in a target, or the first octet of any escape. In that one the hex
+    digits have no case (RFC 3986 2.1), in the text behind "%25" letters do: so it is kept which of the two it was.
+    """
+    percent, escape = [ord("%")], list(percent_escape(ord("%")))
+    reached = {(0, False)}  # RFC 9309 2.2.2: from the first octet of the path
     for unit in pattern:
         if unit == STAR:
-            reached = {place for place in range(len(target) + 1) if place >= min(reached)}
+            first = min(place for place, _ in reached)
+            reached = {(place, False) for place in range(first, len(target) + 1)}
         elif unit == END:
-            reached = {place for place in reached if place == len(target)}
+            reached = {(place, False) for place, _ in reached if place == len(target)}
+        elif unit == PERCENT:
+            octets = {(place + 1, True) for place, _ in reached if target[place : place + 1] == percent}
+            reached = octets | {(place + 3, False) for place, _ in reached if target[place : place + 3] == escape}
         else:
-            reached = {place + 1 for place in reached if place < len(target) and target[place] == unit}
+            reached = {
+                (place + 1, False)
+                for place, in_escape in reached
+                if target[place : place + 1] == ([*chr(unit).upper().encode()] if in_escape else [unit])
+            }
         if not reached:
             return False
     return True

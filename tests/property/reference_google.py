@@ -6,13 +6,9 @@ It works on octets and shares no code with the library.
 from __future__ import annotations
 
 import re
-from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.property.reference import Decision, remove_dot_segments, split_lines, without_mark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_LINE: Final = 2083 * 8 - 1
 USER_AGENT: Final = (b"user-agent", b"useragent", b"user agent")
@@ -68,31 +64,32 @@ def sent(url: bytes) -> bytes:
     return bytes(remove_dot_segments(list(path))) + question + query
 
 
-def readings(pattern: bytes) -> Iterator[bytes]:
-    """A "%" that is no escape is the same octet in the path, or the escape that a client has made of that octet.
-
-    As an octet it may stand before a digit of either case: those of escapes are upper case here.
-    """
-    pieces = re.split(rb"%(?![0-9A-Fa-f]{2})", pattern)
-    for choice in product((True, False), repeat=len(pieces) - 1):
-        reading = pieces[0]
-        for as_octet, piece in zip(choice, pieces[1:], strict=True):
-            reading += b"%" + piece[:1].upper() + piece[1:] if as_octet else b"%25" + piece
-        yield reading
-
-
 def matches(path: bytes, pattern: bytes) -> bool:
-    """RobotsMatchStrategy::Matches: the list of places that are reached."""
-    places = [0]
-    for number, octet in enumerate(pattern):
-        if octet == ord("$") and number == len(pattern) - 1:
-            return places[-1] == len(path)
-        if octet == ord("*"):
-            places = list(range(places[0], len(path) + 1))
+    """RobotsMatchStrategy::Matches: the places that are reached.
+
+    A "%" that is no escape is the same octet in the path, or the escape that a client has made of that octet. As an
+    octet it may stand before a digit of either case: those of escapes are upper case here. So it is kept which it was.
+    """
+    bare = {found.start() for found in re.finditer(rb"%(?![0-9A-Fa-f]{2})", pattern)}
+    places = {(0, False)}
+    for number in range(len(pattern)):
+        octet = pattern[number : number + 1]
+        if octet == b"$" and number == len(pattern) - 1:
+            return any(place == len(path) for place, _ in places)
+        if octet == b"*":
+            first = min(place for place, _ in places)
+            places = {(place, False) for place in range(first, len(path) + 1)}
+        elif number in bare:
+            octets = {(place + 1, True) for place, _ in places if path[place : place + 1] == b"%"}
+            places = octets | {(place + 3, False) for place, _ in places if path[place : place + 3] == b"%25"}
         else:
-            places = [place + 1 for place in places if place < len(path) and path[place] == octet]
-            if not places:
-                return False
+            places = {
+                (place + 1, False)
+                for place, as_octet in places
+                if path[place : place + 1] == (octet.upper() if as_octet else octet)
+            }
+        if not places:
+            return False
     return True
 
 
@@ -124,7 +121,7 @@ class Matcher:
         if not self.seen:
             return
         self.separated = True
-        if any(matches(self.path, reading) for reading in readings(pattern)):
+        if matches(self.path, pattern):
             who = "specific" if "specific" in self.seen else "global"
             self.priorities[who, what] = max(self.priorities[who, what], len(pattern))
         elif what == "allow":

@@ -32,10 +32,10 @@ USER_AGENT: Final = f"{TOKEN}/1.0 (crawls the loopback interface only)"
 
 FETCH: Final = FetchOptions(connect_timeout_s=1.5, total_timeout_s=1.5)
 CACHE: Final = CacheOptions(retry_min_s=1.0, retry_max_s=1.0)
-"""As they come, but for a robots.txt that never answers: nobody wants to wait for that in a demo."""
+"""The defaults, except for faults of robots.txt: in a demo nobody wants to wait a minute for the next attempt."""
 
-PACING: Final = PacingOptions(min_delay_s=0.015, adaptive_factor=0.0)
-"""Faster than anybody may crawl another's server; and without the pause for slow ones, which no log could tell."""
+PACING: Final = PacingOptions(min_delay_s=0.015, adaptive_factor=0.0, backoff_min_s=1.0)
+"""Faster than anybody may crawl another's server, and without the pause for slow ones, which no log could show."""
 
 _PAGE_TIMEOUT_S: Final = 2.0
 
