@@ -63,7 +63,9 @@ _PROBED: Final = 8  # octets of a needle that are looked up among those of the t
 _BLOCK: Final = 4  # octets, one block from each second place on
 _LEAST_BLOCKED: Final = _BLOCK + 1  # wherever so many octets stand, they cover a whole block
 _BLOCKS_FROM: Final = 512  # a shorter target is searched in no more time
+_BLOCKS_FROM_QUESTIONS: Final = 20  # fewer needles are searched for in no more time
 _PER_BLOCK: Final = 80
+_PER_OCTET: Final = 8  # to know which octets there are
 
 
 # The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
@@ -119,7 +121,7 @@ class Wildcards:
         places = self._in_question(meter.target)
         places = places[: bisect_left(places, end)]
         if places:
-            meter.pay(_PER_IN_QUESTION * len(places))
+            meter.expect(len(places))
         for number, place in enumerate(places):
             if meter.matches(*candidates[place][:2]):
                 return place
@@ -173,7 +175,18 @@ class Meter:
         self._octets = set(target)
         self._counts: dict[str, int] = {}
         self._blocks: set[str] | None = None
-        self.pay(_PER_BLOCK * len(target) // 2)  # for all that is made of it here and below
+        self.pay(_PER_OCTET * len(target))
+
+    def expect(self, questions: int) -> None:
+        """Pay for looking at so many wildcards, and get ready for them where they are many."""
+        self.pay(_PER_IN_QUESTION * questions)
+        target = self.target
+        if (
+            questions >= _BLOCKS_FROM_QUESTIONS
+            and len(target) >= _BLOCKS_FROM
+            and self.pay(_PER_BLOCK * len(target) // 2)
+        ):
+            self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), 2)}
 
     def matches(self, needle: str, wildcard: Wildcard) -> bool:
         """Whether the target matches a wildcard that has ``needle``; False as well where that could not be paid for."""
@@ -228,12 +241,10 @@ class Meter:
 
     def _covers(self, needle: str) -> bool:
         """Whether the target has the blocks that the needle would cover, wherever it stood, at its start and end."""
-        target = self.target
-        if len(needle) < _LEAST_BLOCKED or len(target) < _BLOCKS_FROM:
+        blocks = self._blocks
+        if blocks is None or len(needle) < _LEAST_BLOCKED:
             return True
-        if self._blocks is None:
-            self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), 2)}
-        blocks, end = self._blocks, needle[-_LEAST_BLOCKED:]
+        end = needle[-_LEAST_BLOCKED:]
         return not (
             blocks.isdisjoint((needle[:_BLOCK], needle[1:_LEAST_BLOCKED])) or blocks.isdisjoint((end[:-1], end[1:]))
         )
