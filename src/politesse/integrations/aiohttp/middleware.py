@@ -96,7 +96,8 @@ class RobotsMiddleware:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
 
     async def _in_turn(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        previous = request.response  # None until it was sent once
+        # None until it was sent once, though aiohttp declares that it is always there.
+        previous: ClientResponse | None = getattr(request, "response", None)
         if previous is not None:
             previous.release()  # a middleware outside repeats the request, as to answer a challenge
         turn = await take_turn(self._gate, sent_url(request), self._max_wait_s)
