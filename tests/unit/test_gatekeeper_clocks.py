@@ -266,3 +266,28 @@ async def test_copy_that_the_store_forgot_serves_for_its_time_by_the_clock_that_
         assert not verdict
         assert verdict.source is not None
         assert verdict.source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}
+
+
+@pytest.mark.parametrize("ahead_s", [HOUR, -23 * HOUR])
+@pytest.mark.parametrize("by_robots_txt", [True, False])
+async def test_wall_clock_that_is_set_changes_nothing_about_how_long_a_host_is_left_alone(
+    ahead_s: float, *, by_robots_txt: bool
+) -> None:
+    refusal = FetchResponse(429, "https://example.com:81/robots.txt", {"retry-after": "600"})
+    clock, fetcher = (
+        ManualClock(autojump=True),
+        ScriptedFetcher({SITE: OPEN, f"{SITE}:81": refusal, f"{SITE}:82": OPEN}),
+    )
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        async with gate.turn(PAGE) as turn:
+            if not by_robots_txt:
+                turn.observe(429, {"Retry-After": "600"})
+        if by_robots_txt:
+            await gate.check(f"{SITE}:81/")
+        refused_mono = clock.monotonic()
+        step(clock, ahead_s)
+        assert (await gate.check(f"{SITE}:82/")).reason is Reason.TOO_MANY_REQUESTS
+        assert fetcher.count(f"{SITE}:82") == 0
+        async with gate.turn(PAGE):
+            assert clock.monotonic() - refused_mono == pytest.approx(600.0)
+        assert (await gate.check(f"{SITE}:82/")).reason is Reason.NO_RULE
