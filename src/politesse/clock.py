@@ -50,12 +50,12 @@ async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -
 
     timer = clock.call_later(limit_s, end)
     work.add_done_callback(end)
+    work.add_done_callback(_ignore_error)  # the caller may be cancelled at the very step at which the work fails
     try:
         await over
     finally:
         timer.cancel()
         if not work.done():
-            work.add_done_callback(_ignore_error)
             work.cancel()
     return work.done()
 

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.lanes import Entry, Host, Lane, Line
-from politesse.origin import Origin
 from politesse.turns import Turn, holding
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 from politesse.view import AgentView
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from politesse.clock import Timer
+    from politesse.origin import Origin
 
 Item = TypeVar("Item")
 
@@ -180,7 +180,7 @@ class PoliteQueue(Generic[Item]):
             QueueClosed: if the queue is closed, be it while this waits.
             ClosedError: if the gatekeeper is found closed.
         """
-        origin = _checked_origin(url)
+        origin = self._checked_origin(url)
         while (host := self._full(origin)) is not None:
             try:
                 await host.putters.wait()
@@ -190,7 +190,7 @@ class PoliteQueue(Generic[Item]):
 
     def put_nowait(self, url: str, item: Item | None = None, priority: int = 0) -> None:
         """Do as ``put`` does, but raise asyncio.QueueFull if there is no room at the host."""
-        origin = _checked_origin(url)
+        origin = self._checked_origin(url)
         if self._full(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
         self._add(origin, url, item, priority)
@@ -256,6 +256,14 @@ class PoliteQueue(Generic[Item]):
             f"<PoliteQueue: {self._size} queued at {len(self._hosts)} hosts, {len(self._round)} ready, "
             f"{self._under_way} under way, {len(self._workers)} workers waiting{closed}>"
         )
+
+    def _checked_origin(self, url: str) -> Origin:
+        """Return the origin of ``url``; raise InvalidURL now for all that the gate would raise it for later."""
+        try:
+            url.encode()
+        except UnicodeEncodeError:
+            raise InvalidURL(url, "holds a lone surrogate, which has no UTF-8 form") from None
+        return self._gate.checked_origin(url)
 
     def _full(self, origin: Origin) -> Host[Item] | None:
         """Return the host if there is no room at it; raise if nothing can be put at all."""
@@ -488,15 +496,6 @@ def _check_given(gate: object, on_disallowed: object) -> None:
         raise ConfigurationError(f"gate={gate!r:.100}: give a Gatekeeper or one of its views")
     if on_disallowed is not None and (not callable(on_disallowed) or inspect.iscoroutinefunction(on_disallowed)):
         raise ConfigurationError(f"on_disallowed={on_disallowed!r:.100}: give a function that is not asynchronous")
-
-
-def _checked_origin(url: str) -> Origin:
-    """Return the origin of ``url``; raise InvalidURL now for all that the gate would raise it for later."""
-    try:
-        url.encode()
-    except UnicodeEncodeError:
-        raise InvalidURL(url, "holds a lone surrogate, which has no UTF-8 form") from None
-    return Origin.of(url)
 
 
 def _is_deferral(verdict: Verdict) -> bool:

@@ -164,7 +164,7 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
         verdict = await _check(gate, clock, url, deadline_mono)
         if verdict is None:
             raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
-        checked_mono = clock.monotonic()
+        checked_mono, checked_wall = clock.monotonic(), clock.wall()
         _heed(pacer, origin, verdict)
         rules = gate.pace_rules(origin)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
@@ -174,8 +174,9 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
         # Much may have happened meanwhile: the copy may have run out, or been replaced, or a policy been set.
         try:
             again = gate.peek(url)
-            if again is None and asked_again and clock.monotonic() < checked_mono + _HOLDS_S:
-                again = verdict
+            if again is None and asked_again:
+                passed_s = max(clock.monotonic() - checked_mono, clock.wall() - checked_wall)
+                again = verdict if verdict.age_s + passed_s < _HOLDS_S else None
             if again is not None:
                 _heed(pacer, origin, again)
                 if gate.pace_rules(origin) is rules:

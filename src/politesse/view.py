@@ -366,6 +366,12 @@ class AgentView:
             return self._verdict(url, WITHOUT_RULE[Reason.POLICY_DENY], note=policy.reason)
         return self._verdict(url, WITHOUT_RULE[Reason.POLICY_EXEMPT], note=reason)
 
+    def checked_origin(self, url: str) -> Origin:
+        """Return the origin of ``url``; raises InvalidURL for all that ``check`` raises it for, now or later."""
+        origin, target = split(url)
+        self._match(url, target, None)
+        return origin
+
     def publish(self, event: Event) -> None:
         """Tell the subscribers; for integrations."""
         if self._publisher.subscribers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import AccessResult, CacheOptions, Gatekeeper, Reason
+from politesse import AccessResult, CacheOptions, Disallowed, Gatekeeper, HostPolicy, Reason
 from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
@@ -266,3 +266,50 @@ async def test_copy_that_the_store_forgot_serves_for_its_time_by_the_clock_that_
         assert not verdict
         assert verdict.source is not None
         assert verdict.source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}
+
+
+@pytest.mark.parametrize("ahead_s", [HOUR, -23 * HOUR])
+@pytest.mark.parametrize("by_robots_txt", [True, False])
+async def test_wall_clock_that_is_set_changes_nothing_about_how_long_a_host_is_left_alone(
+    ahead_s: float, *, by_robots_txt: bool
+) -> None:
+    refusal = FetchResponse(429, "https://example.com:81/robots.txt", {"retry-after": "600"})
+    clock, fetcher = (
+        ManualClock(autojump=True),
+        ScriptedFetcher({SITE: OPEN, f"{SITE}:81": refusal, f"{SITE}:82": OPEN}),
+    )
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        async with gate.turn(PAGE) as turn:
+            if not by_robots_txt:
+                turn.observe(429, {"Retry-After": "600"})
+        if by_robots_txt:
+            await gate.check(f"{SITE}:81/")
+        refused_mono = clock.monotonic()
+        step(clock, ahead_s)
+        assert (await gate.check(f"{SITE}:82/")).reason is Reason.TOO_MANY_REQUESTS
+        assert fetcher.count(f"{SITE}:82") == 0
+        async with gate.turn(PAGE):
+            assert clock.monotonic() - refused_mono == pytest.approx(600.0)
+        assert (await gate.check(f"{SITE}:82/")).reason is Reason.NO_RULE
+
+
+async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_again() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(60), lasting(60), CLOSED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
+        await gate.check(PAGE)
+        clock.advance(MINUTE / 2)
+        first = gate.try_turn(PAGE)
+        assert first
+        waiting = asyncio.ensure_future(gate.take_turn(PAGE))
+        await settle()
+        clock.advance(MINUTE)
+        gate.set_policy("example.com", HostPolicy(min_delay_s=10.0))
+        first.give_back()
+        clock.advance(1.0)
+        await settle()  # the copy has run out, so robots.txt was asked for again, which counts for the pace
+        assert (fetcher.count(SITE), waiting.done()) == (2, False)
+        step(clock, 3 * DAY)
+        clock.advance(10.0)
+        await settle()
+        with pytest.raises(Disallowed):
+            await asyncio.wait_for(waiting, 1)

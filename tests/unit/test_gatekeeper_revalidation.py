@@ -22,6 +22,7 @@ OPEN = "User-agent: *\nDisallow:\n"
 CLOSED = "User-agent: *\nDisallow: /\n"
 OPTIONS = CacheOptions(refresh_after=1.0)
 HOUR = 3_600.0
+EARLIER, LATER = "Sun, 31 Dec 2023 00:00:00 GMT", "Mon, 01 Jan 2024 00:00:00 GMT"
 
 
 def found(url: str, body: str, etag: str) -> FetchResponse:
@@ -59,6 +60,32 @@ async def test_304_about_another_file_has_robots_txt_asked_for_without_condition
     assert conditions(fetcher, ROBOTS_TXT) == [False, True, False, True, True]
     assert fetcher.requests[-1].validators is not None
     assert fetcher.requests[-1].validators.etag == named
+
+
+@pytest.mark.clause("RFC 9111 4.3.4")
+@pytest.mark.parametrize(
+    ("kept", "named"),
+    [
+        ({"etag": '"open"'}, {"etag": '"clos\u00e9"'}),
+        ({"last-modified": LATER}, {"last-modified": EARLIER}),
+        ({"etag": '"open"', "last-modified": LATER}, {"last-modified": EARLIER}),
+    ],
+    ids=["etag-that-is-no-ascii", "earlier-date", "earlier-date-and-no-etag"],
+)
+async def test_304_that_only_shows_by_an_odd_validator_that_it_is_about_another_file_renews_nothing(
+    kept: dict[str, str], named: dict[str, str]
+) -> None:
+    answers: list[Answer] = [
+        FetchResponse(200, ROBOTS_TXT, {"cache-control": "max-age=3600"} | kept, OPEN.encode()),
+        FetchResponse(304, ROBOTS_TXT, named, conditional=True),
+        FetchResponse(200, ROBOTS_TXT, named, CLOSED.encode()),
+    ]
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: answers})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=OPTIONS) as gate:
+        assert (await gate.check(f"{SITE}/")).allowed
+        clock.advance(HOUR)
+        assert (await gate.check(f"{SITE}/")).reason is Reason.DISALLOW_RULE
+    assert conditions(fetcher, ROBOTS_TXT) == [False, True, False]
 
 
 @pytest.mark.clause("RFC 9110 8.8.3.2")

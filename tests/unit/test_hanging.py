@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -222,6 +223,28 @@ async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None
         await gate.forget(SITE)
         assert clock.monotonic() == TIMEOUT
         assert [failure.component for failure in failures] == ["store"]
+
+
+async def test_who_is_cancelled_as_the_store_fails_leaves_no_error_behind(clock: ManualClock) -> None:
+    class BrokenStore(HangingStore):
+        async def delete(self, key: str, /) -> None:
+            await super().delete(key)
+            raise StoreError("broken")
+
+    store, left = BrokenStore("delete"), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context["message"]))
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=store) as gate:
+        forgetting = asyncio.ensure_future(gate.forget(SITE))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        store.release.set()
+        for _ in range(2):  # it has failed now, and who waits for it has not resumed
+            await asyncio.sleep(0)
+        forgetting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await forgetting
+    gc.collect()
+    assert left == []
 
 
 @pytest.mark.parametrize("stubborn", [False, True])

@@ -37,8 +37,9 @@ without a copy is open after it.
 R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. Where a host is closed nobody
 was asked: then R is when it opens, where that is known.
 
-A 304 that names another entity tag than the copy's confirms nothing. The request is made once more without conditions
-(``names_another``); a 304 to that is unreachable, as any 304 to a request without conditions is.
+A 304 that names another entity tag than the copy's confirms nothing, nor does one that names none and another
+Last-Modified. The request is made once more without conditions (``names_another``); a 304 to that is unreachable, as
+any 304 to a request without conditions is.
 """
 
 from __future__ import annotations
@@ -278,12 +279,15 @@ def names_another(result: FetchResult, validators: Validators) -> bool:
 
     RFC 9111 4.3.4: a 304 that brings a validator updates only what has that validator. Entity tags are compared as
     RFC 9110 8.8.3.2 does for If-None-Match, weak ones as good as strong ones: a server that compresses as it sends
-    makes one of the other.
+    makes one of the other. One that could not be sent back is another one, too. Without an entity tag Last-Modified
+    tells: of a file that was replaced by an older one some servers say that it was not modified since.
     """
     if not isinstance(result, FetchResponse) or result.status != 304 or not result.conditional:  # noqa: PLR2004
         return False
-    etag = _validator(result, "etag")
-    return etag.removeprefix("W/") != validators.etag.removeprefix("W/") if etag else False
+    etag, modified = result.headers.get("etag", ""), result.headers.get("last-modified", "")
+    if etag:
+        return etag.removeprefix("W/") != validators.etag.removeprefix("W/")
+    return bool(modified and validators.last_modified) and modified != validators.last_modified
 
 
 def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | None, str]:

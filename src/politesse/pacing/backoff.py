@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.access.freshness import retry_after_s
+from politesse.access.outcome import AGREE_S
 from politesse.pacing.pace import Pace, slower
 from politesse.pacing.ratelimit import quota_fields, remaining_quota
 from politesse.text import printable
@@ -52,6 +53,7 @@ class Bearing:
         "_failures",
         "_in_a_row",
         "_latency_s",
+        "_offset_s",
         "_quota",
         "_retrieval_s",
         "_worked",
@@ -69,6 +71,24 @@ class Bearing:
         self._retrieval_s = 0.0
         self._worked = False
         self._quota: tuple[float, float] = (0.0, 0.0)
+        self._offset_s: float | None = None  # of the wall clock from the monotonic one, when it was read last
+
+    def follow(self, now_mono: float, now_wall: float) -> None:
+        """Move its Unix times by as much as the wall clock was set; to be called before anything else is asked.
+
+        So only the monotonic clock times a closure: a wall clock that jumps ahead is no reason to ask sooner.
+        """
+        offset_s = now_wall - now_mono
+        if self._offset_s is None:
+            self._offset_s = offset_s
+        by_s = offset_s - self._offset_s
+        if -AGREE_S < by_s < AGREE_S:
+            return
+        self._offset_s = offset_s
+        self.closed_until_wall += by_s
+        self._failed_wall += by_s
+        interval_s, until_wall = self._quota
+        self._quota = (interval_s, until_wall + by_s)
 
     def observe(
         self,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ClosedError, TooFar, WrongEventLoop
 from politesse.events import Event, Publisher
-from politesse.pacing.backoff import CLOSING, Bearing
+from politesse.pacing.backoff import CLOSING
 from politesse.pacing.pace import PacingOptions
 from politesse.pacing.slot import Permit, Slot, Waiter
 
@@ -235,10 +235,9 @@ class LocalPacer:
     def close(self, key: str, until_wall: float, bound_by: Bound) -> None:
         """Let nothing start at ``key`` before the Unix time ``until_wall``; who waits already waits for that too."""
         slot = self._slots.get(key) or self._new(key)
-        if slot.bearing is None:
-            slot.bearing = Bearing()
-        slot.bearing.close(until_wall, bound_by)
-        slot.schedule(self._monotonic(), self._wall())
+        now_mono, now_wall = self._monotonic(), self._wall()
+        slot.heard(now_mono, now_wall).close(until_wall, bound_by)
+        slot.schedule(now_mono, now_wall)
         self._arm(slot)
 
     def is_ready(self, key: str) -> bool:
@@ -251,9 +250,11 @@ class LocalPacer:
     async def closed_until(self, key: str) -> float | None:
         """Return the Unix time until which the host has asked to be left alone; None if it has not."""
         slot = self._slots.get(key)
-        if slot is None or slot.bearing is None or slot.bearing.closed_until_wall <= self._wall():
+        if slot is None or slot.bearing is None:
             return None
-        return slot.bearing.closed_until_wall
+        now_wall = self._wall()
+        closed_until_wall = slot.heard(self._monotonic(), now_wall).closed_until_wall
+        return closed_until_wall if closed_until_wall > now_wall else None
 
     def spend(
         self, key: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0
@@ -272,7 +273,7 @@ class LocalPacer:
         slot.spent = True
         slot.marks += 1
         if status in CLOSING:
-            bearing = slot.bearing = slot.bearing or Bearing()
+            bearing = slot.heard(now_mono, now_wall)
             # Without jitter: robots.txt is asked for again when its own backoff is over, and is to find the host open.
             self._tell(slot, bearing.refuse(headers or _NO_HEADERS, elapsed_s, now_wall, slot.options, 0.0))
         slot.schedule(now_mono, now_wall)
@@ -331,9 +332,7 @@ class LocalPacer:
         now_wall: float,
     ) -> None:
         """Let the bearing of the host tell of an answer; the first word on it says how long the host took."""
-        bearing = slot.bearing
-        if bearing is None:
-            bearing = slot.bearing = Bearing()
+        bearing = slot.heard(now_mono, now_wall)
         elapsed_s = permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono

@@ -6,13 +6,13 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from politesse.pacing.backoff import Bearing
 from politesse.pacing.pace import rates_hold_until, stated_pace, visit_from
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse.pacing.backoff import Bearing
     from politesse.pacing.pace import Pace, PacingOptions
     from politesse.robots import RuleSet
 
@@ -144,6 +144,13 @@ class Slot:
         self.rate_stated = any(rules.request_rates for rules in said)
         self.timed = any(rules.timetable.is_timed for rules in said)
 
+    def heard(self, now_mono: float, now_wall: float) -> Bearing:
+        """Return what its answers say, as of now; nothing yet where none has come."""
+        if self.bearing is None:
+            self.bearing = Bearing()
+        self.bearing.follow(now_mono, now_wall)
+        return self.bearing
+
     def schedule(self, now_mono: float, now_wall: float) -> None:
         """Work out from when on the next request may start, and what binds that."""
         pace = self.stated
@@ -152,6 +159,7 @@ class Slot:
             pace = self.stated = stated_pace(self.said.values(), now_wall, self.options)
         bearing = self.bearing
         if bearing is not None:
+            bearing.follow(now_mono, now_wall)
             pace = bearing.slow(pace, now_wall, self.options, rate_stated=self.rate_stated)
         self.ready_mono, self.bound_by = self.last_mono + pace.interval_s, pace.bound_by
         if self.timed:
@@ -172,7 +180,10 @@ class Slot:
 
     def remembered_s(self, now_mono: float, now_wall: float) -> float:
         """Return for how long this may not be forgotten, idle as it is; 0 or less where it may be now."""
-        remembered_s = 0.0 if self.bearing is None else self.bearing.remembered_until_wall - now_wall
+        remembered_s = 0.0
+        if self.bearing is not None:
+            self.bearing.follow(now_mono, now_wall)
+            remembered_s = self.bearing.remembered_until_wall - now_wall
         if self.spent and not self.said:
             # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
             # than the floor still has to wait out the Crawl-delay from then. That may have no bound.

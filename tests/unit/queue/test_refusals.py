@@ -143,3 +143,23 @@ async def test_report_mode_hands_out_what_would_be_denied(fetcher: ScriptedFetch
         await queue.put(f"{A}/1")
         async with queue.turn() as turn:
             assert (turn.url, turn.verdict.reason) == (f"{A}/1", Reason.DISALLOW_RULE)
+
+
+@pytest.mark.parametrize("target", ["\u00e9" * 9_000, '"' * 9_000], ids=["letters", "quotes"])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_target_that_is_too_long_once_it_is_escaped_is_refused_when_it_is_put(
+    gate: Gatekeeper, target: str, *, first: bool
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    if not first:
+        queue.put_nowait(f"{A}/0")
+    with pytest.raises(InvalidURL):
+        await queue.put(f"{A}/{target}")
+    with pytest.raises(InvalidURL):
+        queue.put_nowait(f"{A}/?{target}")
+    assert queue.qsize() == (not first)
+    queue.put_nowait(f"{A}/1")
+    for _ in range(queue.qsize()):
+        async with queue.turn():
+            pass
+    await queue.join()
