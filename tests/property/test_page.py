@@ -206,6 +206,9 @@ def test_no_body_makes_the_reading_raise(body: bytes, content_type: str, max_byt
 @given(text=TREES)
 @example("<script><!--><script></script><meta name=a>")
 @example("<script><!---><script></script><meta name=a>")
+@example("<script></\u017fcript><!--</script><meta name=a>")
+@example("<style></\u017ftyle><!--</style><meta name=a>")
+@example("<title></t\u0131tle><!--</title><meta name=a>")
 def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
     nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name")]
     expected = [(node.attributes["name"], _lies_in_head(node)) for node in nodes]
