@@ -222,6 +222,9 @@ def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
 
 @settings(max_examples=3_000, deadline=None)
 @given(pieces=DOUBTS, at=NUMBERS)
+@example(["<math>", "<mi>", "<body>", "<mglyph>", "<title>"], [5])
+@example(["<math>", "<mi>", "<td>", "<mglyph>", "<style>"], [5])
+@example(["<svg>", "<desc>", "<tr>", "<![CDATA[", ">", "<!--", "]]>"], [7])
 def test_no_meta_of_the_tree_that_browsers_build_is_missed(pieces: list[str], at: list[int]) -> None:
     for number, place in enumerate(at):
         pieces.insert(place, f"<meta name=m{number}>")
