@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from tests.property.strategies import ONE_GROUP, Case
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import FrameType
 
     from politesse.robots import Match, RuleSet
 
@@ -127,6 +129,26 @@ def test_explanation_names_the_bound_as_a_quirk() -> None:
     assert told.winner is not None
     assert told.winner.value == needles[0].removeprefix("Disallow: ")
     assert explain(robots, "/c", "x").quirks == ()
+
+
+def test_search_for_a_cut_escape_takes_four_calls_for_each_percent_sign() -> None:
+    # The budget counts octets; with twice the calls the longest targets would take twice the time that it stands for.
+    escapes = 6_000
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: *%4").rules_for("x")
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        match = rules.match("/" + "%C3" * escapes)
+    finally:
+        sys.setprofile(before)
+    assert match.allowed
+    assert calls < 4 * escapes + 100
 
 
 @settings(max_examples=3_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

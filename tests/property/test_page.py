@@ -206,6 +206,9 @@ def test_no_body_makes_the_reading_raise(body: bytes, content_type: str, max_byt
 @given(text=TREES)
 @example("<script><!--><script></script><meta name=a>")
 @example("<script><!---><script></script><meta name=a>")
+@example("<script></\u017fcript><!--</script><meta name=a>")
+@example("<style></\u017ftyle><!--</style><meta name=a>")
+@example("<title></t\u0131tle><!--</title><meta name=a>")
 def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
     nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name")]
     expected = [(node.attributes["name"], _lies_in_head(node)) for node in nodes]
@@ -219,6 +222,9 @@ def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
 
 @settings(max_examples=3_000, deadline=None)
 @given(pieces=DOUBTS, at=NUMBERS)
+@example(["<math>", "<mi>", "<body>", "<mglyph>", "<title>"], [5])
+@example(["<math>", "<mi>", "<td>", "<mglyph>", "<style>"], [5])
+@example(["<svg>", "<desc>", "<tr>", "<![CDATA[", ">", "<!--", "]]>"], [7])
 def test_no_meta_of_the_tree_that_browsers_build_is_missed(pieces: list[str], at: list[int]) -> None:
     for number, place in enumerate(at):
         pieces.insert(place, f"<meta name=m{number}>")

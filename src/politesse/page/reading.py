@@ -46,6 +46,7 @@ _FONT = re.compile("color|face|size", re.IGNORECASE)  # 13.2.6.5: with one of th
 _TABLE: Final = frozenset(
     {"caption", "col", "colgroup", "table", "tbody", "td", "tfoot", "th", "thead", "tr"}
 )  # their scope reaches through SVG and MathML (13.2.4.2)
+_MAY_BE_IGNORED: Final = (_TABLE - {"col", "table"}) | {"body", "form", "frameset", "head", "html"}  # by 13.2.6.4.7
 _GLYPHS: Final = frozenset({"malignmark", "mglyph"})
 _SVG_POINTS: Final = frozenset({"desc", "foreignobject", "title"})
 _MATH_POINTS: Final = frozenset({"mi", "mn", "mo", "ms", "mtext"})
@@ -235,8 +236,8 @@ class Reading:
             return [(self, False)]
         if foreign:
             self.open = _Open(name, _Kind.SVG if name == "svg" else _Kind.MATH, before)
-        elif before is not None and name not in _VOID and (before.kind is not _Kind.UNSURE or name == "template"):
-            self.open = _Open(name, _Kind.HTML, before)
+        elif before is not None:
+            self.open = _html_child(before, name)
         if name == "noscript":  # 13.2.6.4.4, 13.2.6.4.7: text where scripts run
             return [(self, False), (replace(self, noscript=False), True)]
         is_text = name in TEXT_ELEMENTS
@@ -290,6 +291,15 @@ def _child(parent: _Open | None, name: str) -> _Open:
     elif kind is _Kind.MATH and name in _MATH_POINTS:
         kind = _Kind.MATH_POINT
     return _Open(name, kind, parent)
+
+
+def _html_child(parent: _Open, name: str) -> _Open:
+    """Return the innermost open element behind a start tag that follows the rules of HTML within SVG or MathML."""
+    if parent.kind in _POINTS and name in _MAY_BE_IGNORED:
+        return parent.unsure  # what comes next may lie in the integration point itself
+    if name in _VOID or (parent.kind is _Kind.UNSURE and name != "template"):
+        return parent
+    return _Open(name, _Kind.HTML, parent)
 
 
 def _closing(top: _Open, name: str) -> _Open | None:

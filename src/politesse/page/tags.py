@@ -38,11 +38,13 @@ _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBO
 # As many as a parser, who compares each with each, has an easy time with; the blanks between them count, too.
 _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
 _COMMENT_END = re.compile(r"--!?>")
+# Names are compared as ASCII (13.2.5): U+017F is no "s", as it is to Unicode's rules of case.
+_IGNORE_CASE: Final = re.IGNORECASE | re.ASCII
 _TEXT_END: Final = {
-    name: re.compile(rf"</{name}[\t\n\f\r />]", re.IGNORECASE) for name in TEXT_ELEMENTS - {"plaintext", "script"}
+    name: re.compile(rf"</{name}[\t\n\f\r />]", _IGNORE_CASE) for name in TEXT_ELEMENTS - {"plaintext", "script"}
 }
 # 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
-_SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", re.IGNORECASE)
+_SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", _IGNORE_CASE)
 
 _MAX_READINGS: Final = 8  # at one place, and at so many places at once
 _MAX_WORK: Final = 3  # how many times a page is read at most, all readings together

@@ -359,7 +359,9 @@ def _tails(segment: str) -> tuple[str, ...]:
 
 def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
     """Return the place behind the one of ``tails`` that stands at ``place``, -1 for none."""
-    return next((place + len(tail) for tail in tails if target.startswith(tail, place)), -1)
+    if not target.startswith(tails, place):  # once for each "%" of a target: no generator
+        return -1
+    return place + len(tails[0] if target.startswith(tails[0], place) else tails[1])
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
