@@ -111,6 +111,8 @@ def without_version(value: str) -> str:
     if value == EVERYBODY:
         return EVERYBODY
     name = whole_value(value).partition("/")[0].rstrip(" \t")
+    if name == EVERYBODY:
+        return ""  # "*/1.0" is not the star that stands for everybody, and no crawler's name
     return name if " " in name or "\t" in name else first_word(name)
 
 
