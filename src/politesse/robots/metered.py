@@ -28,7 +28,7 @@ import sys
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from politesse.robots.pattern import Wildcard, matcher
+from politesse.robots.pattern import Wildcard, is_literal, match_form, matcher, wildcard_of
 from politesse.robots.prefixes import PrefixIndex
 
 if TYPE_CHECKING:
@@ -264,8 +264,9 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
 
     False as well where that could not be paid for: the meter is exhausted then.
     """
-    if "*" in pattern:
-        wildcard = Wildcard(pattern)
+    form = match_form(pattern)
+    if not is_literal(form):
+        wildcard = wildcard_of(form)
         return lambda meter: meter.pay(_PER_IN_QUESTION) and meter.matches(wildcard.needle, wildcard)
     matches = matcher(pattern)
     return lambda meter: meter.pay(_PER_IN_QUESTION) and matches(meter.target)

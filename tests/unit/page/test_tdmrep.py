@@ -58,6 +58,10 @@ def test_without_a_match_nothing_is_stated() -> None:
         ("/*?q=%2F", "/a?q=/", True),
         ("/*%2F", "/a?q=%2F", True),
         ("a", "/a", False),
+        ("/*100%x", "/a100%25x", True),
+        ("/100%x*", "/100%x", True),
+        ("/*%4", "/a%4", True),
+        ("/*%4*b", "/%254xb", True),
     ],
 )
 def test_locations_match_as_paths_of_robots_txt_do(location: str, target: str, matches: bool) -> None:  # noqa: FBT001

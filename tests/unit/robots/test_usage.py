@@ -114,6 +114,14 @@ def test_wildcards_see_the_query_as_rules_do() -> None:
         assert bool(stated(usage_of("User-agent: *", line, target=target))) is matches, line
 
 
+@pytest.mark.parametrize(
+    ("path", "target"), [("/*100%x", "/a100%25x"), ("/100%x*", "/100%x"), ("/*%4", "/a%4"), ("/*%4*b", "/%254xb")]
+)
+def test_percent_signs_of_wildcards_are_read_as_in_rules(path: str, target: str) -> None:
+    assert not RobotsTxt.parse(f"User-agent: *\nDisallow: {path}\n").rules_for("x").allowed(target)
+    assert stated(usage_of("User-agent: *", f"Content-Usage: {path} train-ai=n", target=target)) == {TRAIN: DISALLOWED}
+
+
 def test_content_usage_before_any_group_is_nobodys() -> None:
     robots = RobotsTxt.parse("Content-Usage: train-ai=n\nUser-agent: *\nDisallow: /a\n")
     assert robots.lines[0].quirks == (Quirk.BEFORE_ANY_GROUP,)
