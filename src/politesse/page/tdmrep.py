@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.origin import target_of
 from politesse.robots.metered import metered_matcher, meters
-from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
+from politesse.robots.pattern import has_two_forms, normalise_pattern, normalise_target, query_as_written
 from politesse.usage import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.vocabulary import parse_tdm_reservation
 
@@ -39,6 +39,7 @@ class Location:
         reservation: DISALLOWED where rights are reserved, ALLOWED where they are not; UNSTATED for other values.
         policy: the URL of a policy, as written; empty for none.
         text: the entry in JSON, as far as it is read.
+        has_two_forms: whether the target as it was written is compared with the pattern, too.
         matches: tells whether the target of a meter matches the pattern.
     """
 
@@ -48,6 +49,7 @@ class Location:
     reservation: Preference
     policy: str
     text: str
+    has_two_forms: bool = field(repr=False, compare=False)
     matches: Callable[[Meter], bool] = field(repr=False, compare=False)
 
 
@@ -102,7 +104,7 @@ def _bearing(locations: Sequence[Location], normal: str, written: str | None) ->
     """
     forms = meters(normal, written)
     for place, one in enumerate(locations):
-        if any(map(one.matches, forms if "*" in one.pattern else forms[:1])):
+        if any(map(one.matches, forms if one.has_two_forms else forms[:1])):
             yield one
         elif any(form.exhausted for form in forms):
             reserving = (other for other in locations[place:] if other.reservation is Preference.DISALLOWED)
@@ -125,7 +127,9 @@ def _location(number: int, entry: object) -> Location | None:
     if policy:
         shown["tdm-policy"] = policy[:_MAX_SHOWN]
     pattern = normalise_pattern(path)
-    return Location(number, path, pattern, reservation, policy, json.dumps(shown), metered_matcher(pattern))
+    return Location(
+        number, path, pattern, reservation, policy, json.dumps(shown), has_two_forms(pattern), metered_matcher(pattern)
+    )
 
 
 def _statement(location: Location) -> Statement:

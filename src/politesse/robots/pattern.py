@@ -204,6 +204,14 @@ def is_literal(form: str) -> bool:
     return "*" not in form and ("%" not in form or _BARE_PERCENT.search(form) is None)
 
 
+def has_two_forms(pattern: str) -> bool:
+    """Whether a target is compared with ``pattern``, in normal form, as it was written, too; see ``query_as_written``.
+
+    So it is where the pattern may come to the query without knowing it, by a star, or ends within an escape.
+    """
+    return not is_literal(match_form(pattern))
+
+
 def wildcard_of(form: str) -> Wildcard:
     """Return the wildcard of what ``match_form`` returned and ``is_literal`` denied."""
     if "*" not in form:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.origin import target_of
 from politesse.robots.metered import Meter, metered_matcher, meters
+from politesse.robots.pattern import has_two_forms
 from politesse.usage import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.vocabulary import parse_content_signal, parse_content_usage, statements
 
@@ -42,7 +43,7 @@ class _UsageRule(NamedTuple):
     """A Content-Usage line, ready for questions."""
 
     length: int
-    is_wildcard: bool
+    has_two_forms: bool
     matches: Callable[[Meter], bool]
     statements: tuple[Statement, ...]
 
@@ -102,7 +103,7 @@ class SiteUsage:
         matching: list[_UsageRule] = []
         refused: dict[Purpose | None, Statement] = {}
         for place, rule in enumerate(rules):
-            if rule.matches(first) or (rule.is_wildcard and any(map(rule.matches, others))):
+            if rule.matches(first) or (rule.has_two_forms and any(map(rule.matches, others))):
                 matching.append(rule)
             elif first.exhausted or any(meter.exhausted for meter in others):
                 refused = _refusals(rules[place:])
@@ -140,7 +141,7 @@ def _usage_rule(said: Said, matching: Matching) -> _UsageRule:
         agent=said.agent,
     )
     found = statements(parse_content_usage(preferences), template)
-    return _UsageRule(len(pattern), "*" in pattern, metered_matcher(pattern), found)
+    return _UsageRule(len(pattern), has_two_forms(pattern), metered_matcher(pattern), found)
 
 
 def _cut(value: str) -> tuple[str, str]:

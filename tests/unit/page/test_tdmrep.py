@@ -62,6 +62,7 @@ def test_without_a_match_nothing_is_stated() -> None:
         ("/100%x*", "/100%x", True),
         ("/*%4", "/a%4", True),
         ("/*%4*b", "/%254xb", True),
+        ("/a?x=%2", "/a?x=%2F", True),
     ],
 )
 def test_locations_match_as_paths_of_robots_txt_do(location: str, target: str, matches: bool) -> None:  # noqa: FBT001

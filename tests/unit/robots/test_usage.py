@@ -115,9 +115,17 @@ def test_wildcards_see_the_query_as_rules_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "target"), [("/*100%x", "/a100%25x"), ("/100%x*", "/100%x"), ("/*%4", "/a%4"), ("/*%4*b", "/%254xb")]
+    ("path", "target"),
+    [
+        ("/*100%x", "/a100%25x"),
+        ("/100%x*", "/100%x"),
+        ("/*%4", "/a%4"),
+        ("/*%4*b", "/%254xb"),
+        ("/a?x=%2", "/a?x=%2F"),
+        ("/a?x=%", "/a?x=%3A"),
+    ],
 )
-def test_percent_signs_of_wildcards_are_read_as_in_rules(path: str, target: str) -> None:
+def test_percent_signs_are_read_as_in_rules(path: str, target: str) -> None:
     assert not RobotsTxt.parse(f"User-agent: *\nDisallow: {path}\n").rules_for("x").allowed(target)
     assert stated(usage_of("User-agent: *", f"Content-Usage: {path} train-ai=n", target=target)) == {TRAIN: DISALLOWED}
 
