@@ -145,7 +145,8 @@ class HastyGate(WrongGate):
     __slots__ = ()
 
     def say(self, url: str, verdict: Verdict | None) -> Verdict | None:
-        return _allowed(url) if verdict is not None and verdict.reason is Reason.TOO_MANY_REQUESTS else verdict
+        unknown = {Reason.TOO_MANY_REQUESTS, Reason.UNREACHABLE}
+        return _allowed(url) if verdict is not None and verdict.reason in unknown else verdict
 
 
 class ClosedGate(WrongGate):
@@ -229,7 +230,7 @@ def _paced_by(pacer_class: type[LocalPacer]) -> type[Gatekeeper]:
 BROKEN: dict[str, tuple[type[Gatekeeper], set[Kind]]] = {
     "open": (OpenGate, {Kind.FORBIDDEN, Kind.WHILE_CLOSED}),
     "late": (LateGate, {Kind.FORBIDDEN, Kind.BEFORE_ROBOTS}),
-    "hasty": (HastyGate, {Kind.FORBIDDEN, Kind.WHILE_CLOSED, Kind.RETRY_AFTER}),
+    "hasty": (HastyGate, {Kind.FORBIDDEN, Kind.WHILE_CLOSED}),  # the pacer keeps to Retry-After all the same
     "closed": (ClosedGate, set()),
     "timid": (TimidGate, set()),
     "pushy": (_paced_by(PushyPacer), {Kind.OVERLAP, Kind.RETRY_AFTER}),
