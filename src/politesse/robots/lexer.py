@@ -23,7 +23,6 @@ _MAX_OCTETS_PER_CHARACTER: Final = 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
 _ANY_ASCII = re.compile(r"[\x01-\x7f]")
-_RULE_IN_OCTETS = re.compile(rb"(?:agent|allow)[ \t]*:", re.IGNORECASE)
 _BOMS: Final = (
     # The longer marks first: the UTF-16 one is a prefix of the UTF-32 one.
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -238,12 +237,8 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
         if body.startswith(mark):
             text = body.decode(encoding, "replace")
             # Fields, colons and line ends are ASCII. Where there is none, some editor has put the mark before octets.
-            if _ANY_ASCII.search(text) is None:
-                continue
-            if _RULE_IN_OCTETS.search(body) is None:
+            if _ANY_ASCII.search(text) is not None:
                 return text, (*quirks, Quirk.TRANSCODED)
-            # Octets were put behind a start in UTF-16, be it a line end: what is ASCII is read of both.
-            body = body.replace(b"\0", b"")
     for mark in _SKIPPED:
         # A part of a mark is skipped too, as Google's parser does.
         if body.startswith(mark):

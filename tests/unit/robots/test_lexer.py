@@ -4,7 +4,7 @@ import codecs
 
 import pytest
 
-from politesse.robots import Dialect, Line, Quirk, RobotsTxt
+from politesse.robots import Dialect, Line, Quirk
 from politesse.robots.lexer import Lexed, lex
 
 
@@ -255,21 +255,6 @@ def test_broken_utf_16_does_not_raise() -> None:
         + b"x"
     )
     assert ("allow", "/a") in [(line.field, line.value) for line in read(body).lines]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        codecs.BOM_UTF16_LE + "\r\n".encode("utf-16-le") + b"User-agent: *\r\nDisallow: /\r\n",
-        codecs.BOM_UTF16_LE + "User-agent: *\r\n".encode("utf-16-le") + b"Disallow: /\r\n",
-        codecs.BOM_UTF16_BE + "\n".encode("utf-16-be") + b"User-agent: *\nDisallow: /",
-        codecs.BOM_UTF32_LE + "\n".encode("utf-32-le") + b"User-agent: *\nDisallow: /\n",
-        codecs.BOM_UTF16_LE + b"User-agent: *\nDisallow: /\n#x\n\0",
-    ],
-)
-def test_rules_in_octets_behind_a_start_in_utf_16_are_read(body: bytes) -> None:
-    rules = RobotsTxt.parse(body).rules_for("ExampleBot")
-    assert not rules.allowed("/a")
 
 
 def test_utf_16_without_a_mark_is_junk_and_no_rule() -> None:
