@@ -13,6 +13,7 @@ import pytest
 from politesse import ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
 from politesse.access.sitefiles import FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.failures import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,20 +71,9 @@ class OddFetcher(ScriptedFetcher):
         return await super().fetch(request)
 
 
-def _failures(gate: Gatekeeper) -> list[ComponentFailed]:
-    failures: list[ComponentFailed] = []
-
-    def note(event: Event) -> None:
-        if isinstance(event, ComponentFailed):
-            failures.append(event)
-
-    gate.subscribe(note)
-    return failures
-
-
 async def _closed_for_all(gate: Gatekeeper, clock: ManualClock) -> None:
     """Expect a closed verdict for all who wait, one event, and an open site once it may be asked again."""
-    failures = _failures(gate)
+    failures = failures_of(gate)
     waiting = [asyncio.ensure_future(gate.check(f"{URL}/{n}")) for n in range(3)]
     verdicts = await asyncio.gather(*waiting)
     assert {verdict.reason for verdict in verdicts} == {Reason.UNREACHABLE}
@@ -130,7 +120,7 @@ async def test_what_a_subscriber_raises_is_logged_and_cancels_nobody(
 async def test_what_is_raised_for_another_file_is_told_and_cancels_nobody(error: type[BaseException]) -> None:
     clock = ManualClock(autojump=True)
     async with Gatekeeper(UA, fetcher=OddFetcher(TDMREP, error), clock=clock, enforce_usage={"tdm"}) as gate:
-        failures = _failures(gate)
+        failures = failures_of(gate)
         verdicts = await asyncio.gather(*(gate.check(f"{URL}/{n}") for n in range(3)))
         assert {verdict.reason for verdict in verdicts} == {Reason.USAGE_UNKNOWN}
         assert len(failures) == 1

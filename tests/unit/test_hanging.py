@@ -12,9 +12,7 @@ from politesse import (
     Bound,
     CacheOptions,
     ClosedError,
-    ComponentFailed,
     ConfigurationError,
-    Event,
     Gatekeeper,
     HostPolicy,
     Limit,
@@ -26,6 +24,7 @@ from politesse import (
     TooFar,
 )
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.failures import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,17 +89,6 @@ class HangingFetcher(ScriptedFetcher):
             self.requests.append(request)
             await self.release.wait()
         return await super().fetch(request)
-
-
-def _failures(gate: Gatekeeper) -> list[ComponentFailed]:
-    failures: list[ComponentFailed] = []
-
-    def note(event: Event) -> None:
-        if isinstance(event, ComponentFailed):
-            failures.append(event)
-
-    gate.subscribe(note)
-    return failures
 
 
 async def _too_far(gate: Gatekeeper, clock: ManualClock, url: str = URL, max_wait_s: float = 1.0) -> TooFar:
@@ -183,7 +171,7 @@ async def test_a_store_that_hangs_is_told_and_done_without(method: str, clock: M
     store = HangingStore(method, stubborn=stubborn)
     fetcher = ScriptedFetcher({SITE: ROBOTS})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
-        failures = _failures(gate)
+        failures = failures_of(gate)
         assert (await gate.check(URL)).reason is Reason.NO_RULE
         assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
         assert clock.monotonic() == TIMEOUT
@@ -218,7 +206,7 @@ def test_a_store_that_may_take_for_ever_is_refused(given: float) -> None:
 async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None:
     store = HangingStore("delete")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store) as gate:
-        failures = _failures(gate)
+        failures = failures_of(gate)
         await gate.check(URL)
         await gate.forget(SITE)
         assert clock.monotonic() == TIMEOUT
@@ -252,7 +240,7 @@ async def test_closing_does_not_hang_on_the_store(clock: ManualClock, *, stubbor
     store = HangingStore("get", "aclose", stubborn=stubborn)
     fetcher = ScriptedFetcher()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store)
-    failures = _failures(gate)
+    failures = failures_of(gate)
     pending = asyncio.ensure_future(gate.check(URL))
     for _ in range(5):
         await asyncio.sleep(0)

@@ -1,0 +1,22 @@
+"""What a gate reports of components that failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from politesse import ComponentFailed
+
+if TYPE_CHECKING:
+    from politesse import Event, Gatekeeper
+
+
+def failures_of(gate: Gatekeeper) -> list[ComponentFailed]:
+    """Return a list to which each failure is added from now on."""
+    failures: list[ComponentFailed] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, ComponentFailed):
+            failures.append(event)
+
+    gate.subscribe(note)
+    return failures
