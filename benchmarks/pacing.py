@@ -19,10 +19,10 @@ from aiolimiter import AsyncLimiter
 
 from benchmarks.table import table
 from benchmarks.timing import Contender, Samples, Task, interleave
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import PacingOptions
+from politesse._pacing.slot import Permit
 from politesse.clock import SystemClock
-from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import PacingOptions
-from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock
 
 if TYPE_CHECKING:

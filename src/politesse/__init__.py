@@ -2,55 +2,54 @@
 
 ::
 
-    origin, verdict, errors   whose robots.txt counts; the words of an answer
-    usage, vocabulary         what sites say about the use of their content, beside the verdict
-    robots/                   what a robots.txt says: lexer, groups, rules (pure)
-    page/                     what a page itself says: META robots, X-Robots-Tag, its links (pure)
-    access/                   getting it, and how long it holds: fetch, outcome table, cache
-    stores/                   keeping it
-    pacing/, turns            when the next request to a host may start, and the life of that request
-    site, datatxt             what a site tells besides: data.txt, sitemaps
-    enforcement, reservations what it does not want its content used for, where a crawler holds itself to that
-    identity, policy          who the crawler says it is, and its own word on a host
-    gatekeeper, view, sieve   the question before each request, for one URL or for many
-    queue, lanes              URLs in, turns out, whichever host is ready
-    integrations/, cli/       inside aiohttp, httpx and Scrapy; the command ``politesse``
+    origin, verdict, errors, events, clock, ports   the words, and the ports between the rooms
+    usage/          what sites say about the use of their content, beside the verdict
+    robots/         what a robots.txt says: lexer, groups, rules (pure)
+    page/           what a page itself says: META robots, X-Robots-Tag, its links (pure)
+    fetch/, stores/ getting a file; keeping bytes
+    queue/          URLs in, turns out, whichever host is ready
+    integrations/   inside aiohttp, httpx and Scrapy
+    testing/, cli/  for the tests of a crawler; the command ``politesse``
+
+    _http/          what HTTP means: dates, freshness, redirects, bodies (pure)
+    _cache/         what is known of an origin, and for how long
+    _pacing/        when the next request to a host may start, and the life of that request
+    _sites/         files that are fetched as pages are: data.txt, sitemaps, tdmrep.json
+    _gate/          the question before each request
 """
 
-from politesse.access.cache import RobotsFetched
-from politesse.access.fetch import AiohttpFetcher, FetchOptions
-from politesse.access.guard import PublicResolver
-from politesse.access.options import CacheOptions
-from politesse.access.sitefiles import FileOutcome, SiteFile, SiteFileFetched
-from politesse.datatxt import DataRecord, DataTxt
+from politesse._cache.files import FileOutcome, SiteFile, SiteFileFetched
+from politesse._cache.options import CacheOptions
+from politesse._cache.robots import RobotsFetched
+from politesse._gate.agent import AgentView
+from politesse._gate.gatekeeper import Gatekeeper, Statistics
+from politesse._gate.host_policy import HostPolicy
+from politesse._gate.state import Decided, LongDelay, MatchingBounded
+from politesse._pacing.local import HeaderOverruled
+from politesse._pacing.pace import Limit, PacingOptions
+from politesse._pacing.scopes import AddressNotFound
+from politesse._pacing.turns import Turn
+from politesse._sites.data_txt import DataRecord, DataTxt
+from politesse._sites.pages import DataTxtAnswer, Sitemaps
 from politesse.errors import (
     ClosedError,
     ConfigurationError,
-    Disallowed,
     InvalidURL,
     PolitesseError,
     PolitesseWarning,
     StoreError,
-    TooFar,
     WrongEventLoop,
 )
 from politesse.events import ComponentFailed, Event
-from politesse.gatekeeper import Gatekeeper, Statistics
+from politesse.fetch.addresses import PublicResolver
+from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
-from politesse.pacing.local import HeaderOverruled
-from politesse.pacing.pace import Limit, PacingOptions
-from politesse.pacing.scopes import AddressNotFound
-from politesse.policy import HostPolicy
-from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
-from politesse.shared import Decided, LongDelay, MatchingBounded
-from politesse.site import DataTxtAnswer, Sitemaps
 from politesse.stores.memory import MemoryStore
-from politesse.turns import Turn
-from politesse.usage import Preference, Purpose, Usage
-from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
-from politesse.view import AgentView
+from politesse.usage.model import Preference, Purpose, Usage
+from politesse.verdict import AccessResult, Bound, Disallowed, Match, NotYet, Reason, Rule, Source, TooFar, Verdict
 
 __version__ = "0.1.0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,35 +35,6 @@ class Clock(Protocol):
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer:
         """Call ``callback`` from the event loop in ``delay_s`` seconds; it may come a little early or late."""
-
-
-async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -> bool:
-    """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
-
-    Work that is late is cancelled, as it is when the caller is, and not waited for any more: it may not obey.
-    """
-    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def end(_: object = None) -> None:
-        if not over.done():
-            over.set_result(None)
-
-    timer = clock.call_later(limit_s, end)
-    work.add_done_callback(end)
-    work.add_done_callback(_ignore_error)  # the caller may be cancelled at the very step at which the work fails
-    try:
-        await over
-    finally:
-        timer.cancel()
-        if not work.done():
-            work.cancel()
-    return work.done()
-
-
-def _ignore_error(work: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody waits for: asyncio would log it as forgotten."""
-    if not work.cancelled():
-        work.exception()
 
 
 class SystemClock:

@@ -17,11 +17,6 @@ A fault of a remote server is never an exception here: it is an answer, and clos
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from politesse.verdict import NotYet, Verdict
-
 
 class PolitesseError(Exception):
     """The root of everything that politesse raises on purpose."""
@@ -65,34 +60,3 @@ class WrongEventLoop(PolitesseError, RuntimeError):
 
 class StoreError(PolitesseError):
     """A store could not read or write; the lower library's error is the cause."""
-
-
-class Disallowed(PolitesseError):
-    """The request must not be made.
-
-    Attributes:
-        verdict: the answer, with its reason, rule and source.
-    """
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(str(verdict))
-        self.verdict = verdict
-
-
-class TooFar(PolitesseError):
-    """No turn comes within the time that the caller would wait.
-
-    Attributes:
-        host: where.
-        not_yet: when it may come, and what binds that.
-        max_wait_s: how long the caller would wait, in seconds.
-    """
-
-    def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
-        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet!r}")
-        self.host = host
-        self.not_yet = not_yet
-        self.max_wait_s = max_wait_s
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.host, self.not_yet, self.max_wait_s)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.text import printable, printable_traceback
+from politesse._text import printable, printable_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable

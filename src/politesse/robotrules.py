@@ -18,6 +18,7 @@ import time
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import Dialect, RobotsTxt
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from politesse.robots import RuleSet
 
-_DAY_S: Final = 86_400.0
 _VERSION: Final = 1
 _ALLOW: Final = "Allow: "
 
@@ -97,7 +97,7 @@ class RobotRules:
         """
         origin = Origin.of(url)
         site = self._site(origin)
-        site.fresh_until = self._clock() + _DAY_S if fresh_until is None else fresh_until
+        site.fresh_until = self._clock() + DAY_S if fresh_until is None else fresh_until
         compiled = RobotsTxt.parse(content, self._dialect, origin=origin).rules_for(self._name)
         site.compiled = compiled
         site.rules = _texts(compiled, as_written=not self._perl_exact)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from politesse.text import printable
-from politesse.usage import NOTHING_STATED
+from politesse._text import printable
+from politesse.errors import PolitesseError
+from politesse.usage.model import NOTHING_STATED
 
 if TYPE_CHECKING:
-    from politesse.usage import Usage
+    from politesse.usage.model import Usage
 
 
 class AccessResult(StrEnum):
@@ -372,6 +373,37 @@ class NotYet:
 
     def __repr__(self) -> str:
         return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}>"
+
+
+class Disallowed(PolitesseError):
+    """The request must not be made.
+
+    Attributes:
+        verdict: the answer, with its reason, rule and source.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+
+
+class TooFar(PolitesseError):
+    """No turn comes within the time that the caller would wait.
+
+    Attributes:
+        host: where.
+        not_yet: when it may come, and what binds that.
+        max_wait_s: how long the caller would wait, in seconds.
+    """
+
+    def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
+        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet!r}")
+        self.host = host
+        self.not_yet = not_yet
+        self.max_wait_s = max_wait_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.host, self.not_yet, self.max_wait_s)
 
 
 def utc(wall: float) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from politesse.origin import Origin
 from politesse.robots import Dialect, RobotsTxt
-from politesse.usage import Preference, Purpose
+from politesse.usage.model import Preference, Purpose
 from tests.conformance.tables import Access, Address, PathMatch, Preferences
 
 AGENT = "ExampleBot"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from politesse.page.usage import header_usage
+from politesse.page.preferences import header_usage
 from politesse.robots import RobotsTxt
-from politesse.usage import Preference, Purpose, combine
+from politesse.usage.model import Preference, Purpose, combine
 from tests.conformance.checks import check_usage
 from tests.conformance.tables import Preferences, rows
 

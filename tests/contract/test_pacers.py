@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.errors import ClosedError, TooFar
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import Limit, PacingOptions
+from politesse._pacing.scoped import Pacer, ScopedPacer
+from politesse._pacing.slot import Permit
+from politesse.errors import ClosedError
 from politesse.events import Publisher
-from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import Limit, PacingOptions
-from politesse.pacing.scoped import Pacer, ScopedPacer
-from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock
-from politesse.verdict import Bound, NotYet
+from politesse.verdict import Bound, NotYet, TooFar
 from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, Resolving, at, rules, settle
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import random
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from politesse.access.body import BodyError, BoundedBody
+from politesse._http.body import BodyError, BoundedBody
 from politesse.ports import FaultKind
 from tests.fuzz.target import Target, choose
 

@@ -16,13 +16,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from politesse.access.freshness import cache_control, freshness_lifetime_s, retry_after_s
-from politesse.access.options import CacheOptions
-from politesse.access.outcome import advance, standing
-from politesse.dates import http_date
-from politesse.pacing.backoff import CLOSING, Bearing
-from politesse.pacing.pace import Pace, PacingOptions
-from politesse.pacing.ratelimit import quota_fields, remaining_quota
+from politesse._cache.options import CacheOptions
+from politesse._cache.outcome import advance, standing
+from politesse._http.dates import http_date
+from politesse._http.freshness import cache_control, freshness_lifetime_s, retry_after_s
+from politesse._http.ratelimit import quota_fields, remaining_quota
+from politesse._pacing.backoff import CLOSING, Bearing
+from politesse._pacing.pace import Pace, PacingOptions
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
@@ -31,7 +31,7 @@ from tests.fuzz.target import Target, choose, text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse.access.outcome import AccessPolicy, Copy, Record
+    from politesse._cache.outcome import AccessPolicy, Copy, Record
     from politesse.ports import FetchResult
 
 _DAY_S: Final = 86_400.0

@@ -13,8 +13,8 @@ from typing import Final
 
 from politesse.origin import split
 from politesse.page import PageDirectives, followable_links
+from politesse.page.preferences import header_usage, response_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
-from politesse.page.usage import header_usage, response_usage
 from tests.fuzz.target import Target, text
 
 _URL: Final = "https://example.com/a/b?c"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import politesse.access.body
-import politesse.access.hops
-import politesse.access.outcome
+import politesse._cache.outcome
+import politesse._http.body
+import politesse._http.redirects
 import politesse.page.links
 import politesse.robots.lexer
 import politesse.robots.lint.diagnostics
@@ -26,9 +26,9 @@ every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 BROKEN = [
     ("document", politesse.robots.lexer, "split_rows", str.splitlines),
     ("matching", politesse.robots.pattern.Wildcard, "matches", lambda wildcard, target: True),
-    ("headers", politesse.access.outcome, "classify", lambda response, policy: AccessResult.UNAVAILABLE),
-    ("urls", politesse.access.hops, "_join", lambda base, location: location.rstrip(";") or base),
-    ("body", politesse.access.body, "cut_at_line_end", lambda octets, limit: octets[:limit]),
+    ("headers", politesse._cache.outcome, "classify", lambda response, policy: AccessResult.UNAVAILABLE),
+    ("urls", politesse._http.redirects, "_join", lambda base, location: location.rstrip(";") or base),
+    ("body", politesse._http.body, "cut_at_line_end", lambda octets, limit: octets[:limit]),
     ("lint", politesse.robots.lint.diagnostics, "printable", str),
     ("page", politesse.page.links, "escaped", str),
 ]

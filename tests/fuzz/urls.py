@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import yarl
 
-from politesse.access.hops import Hops
+from politesse._http.redirects import Hops
 from politesse.errors import InvalidURL
 from politesse.origin import DEFAULT_PORTS, Origin, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest

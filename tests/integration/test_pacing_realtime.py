@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import uvloop
 
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import PacingOptions
 from politesse.clock import SystemClock
-from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import PacingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

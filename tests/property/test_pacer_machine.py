@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from politesse.errors import ClosedError, TooFar
-from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import PacingOptions
-from politesse.pacing.slot import Permit
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import PacingOptions
+from politesse._pacing.slot import Permit
+from politesse.errors import ClosedError
 from politesse.testing import ManualClock
-from politesse.verdict import Bound
+from politesse.verdict import Bound, TooFar
 from tests.unit.pacing.pacing import MIDNIGHT, rules, settle
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.pacing.pace import longest_stated_s, rates_hold_until, stated_pace, visit_from
+from politesse._pacing.pace import longest_stated_s, rates_hold_until, stated_pace, visit_from
 from politesse.robots import RequestRate, RobotsTxt, RuleSet, TimeWindow
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound

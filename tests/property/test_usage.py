@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from politesse.page.preferences import header_usage, meta_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
-from politesse.page.usage import header_usage, meta_usage
 from politesse.robots import Dialect, RobotsTxt
 from politesse.robots.pattern import normalise_pattern
-from politesse.usage import Mechanism, Place, Preference, Purpose, Statement, Usage, combine
-from politesse.vocabulary import parse_content_signal, parse_content_usage
+from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage, combine
+from politesse.usage.vocabulary import parse_content_signal, parse_content_usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
-from politesse.access.sitefiles import FileOutcome
+from politesse._cache.files import FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.failures import failures_of
 

@@ -1,1 +1,1 @@
-"""Getting robots.txt, and how long what was got holds."""
+"""Import paths of earlier releases; use ``politesse.fetch``."""

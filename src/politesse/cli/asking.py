@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse import ConfigurationError, FetchOptions, Gatekeeper, PolitesseWarning, __version__
+from politesse._gate.identity import Identity
+from politesse._text import printable
 from politesse.cli.console import abandon_output, errors, plain
-from politesse.identity import Identity
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
-from politesse.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Generator

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse import Dialect, RobotsTxt, Verdict
+from politesse._text import printable
 from politesse.cli.check import as_record
 from politesse.cli.console import plain
 from politesse.cli.reading import OneFetch, read_file
@@ -14,8 +15,7 @@ from politesse.origin import split
 from politesse.robots.explain import explain
 from politesse.robots.lexer import Quirk, cut_at_line_end, decode, split_rows
 from politesse.robots.lint import MAX_OCTETS
-from politesse.text import printable
-from politesse.usage import NOTHING_STATED, Purpose
+from politesse.usage.model import NOTHING_STATED, Purpose
 from politesse.verdict import UNDECIDED, AccessResult
 
 if TYPE_CHECKING:

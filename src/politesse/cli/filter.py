@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.live import Live
 
+from politesse._text import printable
 from politesse.cli.console import BROKEN_PIPE, plain
 from politesse.cli.streams import MAX_LINE_BYTES, Outlet, lines
-from politesse.text import printable
 from politesse.verdict import UNDECIDED
 
 if TYPE_CHECKING:

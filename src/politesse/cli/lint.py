@@ -8,12 +8,12 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import printable
 from politesse.cli.console import plain
 from politesse.cli.reading import MAX_READ_BYTES, OneFetch, read_file
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.robots.lint import CODES, Severity, lint
-from politesse.text import printable
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

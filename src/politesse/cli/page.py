@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from politesse import Disallowed, InvalidURL, PoliteSession, Purpose, Usage
+from politesse._text import printable
 from politesse.page import PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
-from politesse.text import printable
-from politesse.usage import NOTHING_STATED, combine
+from politesse.usage.model import NOTHING_STATED, combine
 
 if TYPE_CHECKING:
     from politesse import AgentView, DataTxtAnswer, Sitemaps

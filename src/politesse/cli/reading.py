@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from politesse import AiohttpFetcher, FetchOptions, Gatekeeper
-from politesse.access.fetch import MIN_BODY_BYTES
 from politesse.cli.asking import CONNECT_TIMEOUT_S, USER_AGENT, no_impersonation
+from politesse.fetch.aiohttp import MIN_BODY_BYTES
 from politesse.ports import FetchResponse
 
 if TYPE_CHECKING:

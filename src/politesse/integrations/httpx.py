@@ -19,12 +19,13 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse._gate.agent import AgentView
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations._request import same_site
 from politesse.integrations.pages import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
 from politesse.robots.pattern import has_dot_segments
-from politesse.view import AgentView
+from politesse.verdict import Disallowed, TooFar
 
 try:
     import httpx
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from politesse.identity import Identity
-    from politesse.turns import Turn
+    from politesse._gate.identity import Identity
+    from politesse._pacing.turns import Turn
     from politesse.verdict import Verdict
 
 _DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx, others where a package for them is installed

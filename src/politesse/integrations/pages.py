@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from politesse.access.hops import REDIRECTS
+from politesse._http.redirects import REDIRECTS
 from politesse.page import PageDirectives, may_be_html
 from politesse.page.headers import content_type, header_pairs
 

@@ -13,9 +13,9 @@ from politesse.page.directives import PageAnswer, PageDirectives
 from politesse.page.headers import Headers
 from politesse.page.html import Html, Link, Meta, is_html, may_be_html, read_html
 from politesse.page.links import followable_links
+from politesse.page.preferences import response_usage
 from politesse.page.statements import Directive, Statement
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
-from politesse.page.usage import response_usage
 
 __all__ = [
     "Directive",

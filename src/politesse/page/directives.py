@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from politesse.dates import http_date, iso_date
+from politesse._http.dates import http_date, iso_date
 from politesse.page.headers import content_type, cut_lines, header_lines, header_pairs
 from politesse.page.html import MAX_BYTES, Html, read_html
 from politesse.page.statements import Statement, parse_members, parse_scoped, parse_unscoped

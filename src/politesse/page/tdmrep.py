@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from politesse.origin import target_of
 from politesse.robots.metered import metered_matcher, meters
 from politesse.robots.pattern import has_two_forms, normalise_pattern, normalise_target, query_as_written
-from politesse.usage import Mechanism, Place, Preference, Purpose, Statement, Usage
-from politesse.vocabulary import parse_tdm_reservation
+from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
+from politesse.usage.vocabulary import parse_tdm_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from politesse._constants import DAY_S
 from politesse.robots.agents import (
     first,
     first_word,
@@ -42,8 +43,8 @@ from politesse.robots.pattern import (
     normalise_target,
     query_as_written,
 )
+from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.robots.ruleset import RuleSet
-from politesse.robots.usage import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from politesse.robots.agents import Bound
 
 _HOUR_S: Final = 3_600
-_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,10 @@ class Grace:
     """
 
     closed_s: float = 0.0
-    stale_s: float = _DAY_S
+    stale_s: float = DAY_S
     stale_from_failure: bool = False
     opens_without_copy: bool = False
-    after_s: float = 30 * _DAY_S
+    after_s: float = 30 * DAY_S
     after_allows: bool | None = False
 
 
@@ -258,7 +258,7 @@ _RFC9309: Final = Traits(
     outcomes=Outcomes(
         forbidden_disallows=False,  # RFC 9309 2.3.1.3
         max_redirects=5,  # RFC 9309 2.3.1.2
-        lifetimes=Lifetimes(default_s=_DAY_S, max_s=_DAY_S, max_unavailable_s=_DAY_S),  # RFC 9309 2.4
+        lifetimes=Lifetimes(default_s=DAY_S, max_s=DAY_S, max_unavailable_s=DAY_S),  # RFC 9309 2.4
     ),
 )
 
@@ -285,15 +285,15 @@ _GOOGLE: Final = Traits(
         forbidden_disallows=False,
         max_redirects=5,
         # Google robots.txt specification, Caching: max-age may make it shorter or longer.
-        lifetimes=Lifetimes(default_s=_DAY_S, max_s=7 * _DAY_S, max_unavailable_s=_DAY_S),
+        lifetimes=Lifetimes(default_s=DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
         too_many_requests=AccessResult.UNREACHABLE,  # "429 ... as if a server error"
         # Google robots.txt specification, Handling of errors, 5xx: 12 hours, the 30 days that follow, and what then.
         grace=Grace(
             closed_s=12 * _HOUR_S,
-            stale_s=30 * _DAY_S,
+            stale_s=30 * DAY_S,
             stale_from_failure=True,
             opens_without_copy=True,
-            after_s=12 * _HOUR_S + 30 * _DAY_S,
+            after_s=12 * _HOUR_S + 30 * DAY_S,
             after_allows=None,
         ),
     ),
@@ -303,7 +303,7 @@ _KOSTER_2019: Final = Traits(
     syntax=_RFC9309.syntax,  # "be lenient ... Apply Postel's law"
     grouping=Grouping(everybody=first),  # draft-koster-rep-00 2.2.1
     matching=_RFC9309.matching,
-    outcomes=replace(_RFC9309.outcomes, unavailable_copy_s=_DAY_S),  # draft-koster-rep-00 2.3.1.3
+    outcomes=replace(_RFC9309.outcomes, unavailable_copy_s=DAY_S),  # draft-koster-rep-00 2.3.1.3
 )
 
 _KOSTER_1996: Final = Traits(
@@ -328,7 +328,7 @@ _KOSTER_1996: Final = Traits(
         max_redirects=20,  # "until a resource can be found", and for ever it cannot be
         too_many_redirects=AccessResult.UNREACHABLE,
         # draft-koster-robots-00 3.4 has seven days; for the absence of a file they are too long.
-        lifetimes=Lifetimes(default_s=7 * _DAY_S, max_s=7 * _DAY_S, max_unavailable_s=_DAY_S),
+        lifetimes=Lifetimes(default_s=7 * DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
         grace=Grace(stale_s=0.0),  # 3.1: defer visits until the resource can be retrieved
     ),
 )
@@ -344,9 +344,7 @@ _KOSTER_1994: Final = Traits(
         everybody=first,
     ),
     matching=replace(_KOSTER_1996.matching, empty_disallow_ends=False),
-    outcomes=replace(
-        _KOSTER_1996.outcomes, lifetimes=Lifetimes(default_s=_DAY_S, max_s=_DAY_S, max_unavailable_s=_DAY_S)
-    ),
+    outcomes=replace(_KOSTER_1996.outcomes, lifetimes=Lifetimes(default_s=DAY_S, max_s=DAY_S, max_unavailable_s=DAY_S)),
 )
 
 _CONNER_2: Final = Traits(

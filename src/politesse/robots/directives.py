@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from politesse._constants import DAY_S
+
 _UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DAY_S: Final = 86_400
-_YEAR_S: Final = 365 * _DAY_S  # who asks for more can hardly mean it: no crawl is as long as the first pause would be
+_YEAR_S: Final = 365 * DAY_S  # who asks for more can hardly mean it: no crawl is as long as the first pause would be
 
 # What is longer is none of these; it also bounds what blanks can make of the patterns below.
 _MAX_VALUE: Final = 100
@@ -35,7 +36,7 @@ class TimeWindow:
 
     def contains(self, wall: float) -> bool:
         """Whether the Unix time ``wall`` lies inside."""
-        minute = int(wall % _DAY_S) // 60
+        minute = int(wall % DAY_S) // 60
         if self.start <= self.end:
             return self.start <= minute <= self.end
         return minute >= self.start or minute <= self.end

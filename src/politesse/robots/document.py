@@ -16,10 +16,10 @@ from politesse.robots.directives import (
     parse_visit_time,
 )
 from politesse.robots.lexer import Line, Quirk, lex, records
+from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
 from politesse.robots.ruleset import Directives, RuleSet
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
-from politesse.robots.usage import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
-from politesse.vocabulary import is_absolute_url
+from politesse.usage.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

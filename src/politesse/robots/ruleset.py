@@ -34,7 +34,7 @@ from politesse.robots.pattern import (
 from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.robots.timetable import ALWAYS, Timetable
-from politesse.usage import NOTHING_STATED
+from politesse.usage.model import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from politesse.robots.directives import RequestRate, TimeWindow, Version
     from politesse.robots.lexer import Line
     from politesse.robots.metered import Candidate
-    from politesse.robots.usage import SiteUsage
-    from politesse.usage import Usage
+    from politesse.robots.preferences import SiteUsage
+    from politesse.usage.model import Usage
 
 ROBOTS_TXT: Final = "/robots.txt"
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
+from politesse._constants import DAY_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from politesse.robots.directives import RequestRate, TimeWindow
 
-DAY_S: Final = 86_400.0
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440
 _WHOLE_DAY: Final = (1 << _MINUTES) - 1

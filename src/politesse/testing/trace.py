@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from politesse._pacing.pace import PacingOptions, stated_pace, visit_from
 from politesse.origin import split
-from politesse.pacing.pace import PacingOptions, stated_pace, visit_from
 from politesse.robots import RobotsTxt
 from politesse.robots.ruleset import ROBOTS_TXT
 

@@ -11,16 +11,16 @@ import pytest
 from rich.console import Console
 
 from politesse import ClosedError, FetchOptions, Gatekeeper, Match, Reason, Verdict
+from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
 from politesse.cli.demo.violations import Kind
-from politesse.pacing.local import LocalPacer
 from tests.integration.cli.command import politesse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from politesse.pacing.slot import Permit
+    from politesse._pacing.slot import Permit
     from politesse.robots import RuleSet
     from politesse.verdict import NotYet
 

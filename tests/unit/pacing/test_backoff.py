@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse.pacing.backoff import Bearing, Overruled
-from politesse.pacing.pace import Pace, PacingOptions
+from politesse._pacing.backoff import Bearing, Overruled
+from politesse._pacing.pace import Pace, PacingOptions
 from politesse.verdict import Bound
 
 NOW = 1_800_000_000.0

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import PacingOptions
+from politesse._pacing.slot import Permit
 from politesse.clock import SystemClock
-from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import PacingOptions
-from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, rules, settle

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from politesse.errors import ConfigurationError
-from politesse.pacing.pace import (
+from politesse._pacing.pace import (
     Pace,
     PacingOptions,
     longest_stated_s,
@@ -17,6 +16,7 @@ from politesse.pacing.pace import (
     stated_pace,
     visit_from,
 )
+from politesse.errors import ConfigurationError
 from politesse.verdict import Bound, NotYet
 from tests.unit.pacing.pacing import MIDNIGHT, at, rules
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, PoliteQueue
-from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse._pacing.pace import Limit, PacingOptions
+from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.slot import Permit
+from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
-from politesse.pacing.pace import Limit, PacingOptions
-from politesse.pacing.scoped import ScopedPacer
-from politesse.pacing.slot import Permit
 from politesse.testing import ManualClock, ScriptedFetcher
-from politesse.verdict import Bound, NotYet
+from politesse.verdict import Bound, NotYet, TooFar
 from tests.unit.pacing.pacing import MIDNIGHT, Resolving, rules, settle
 
 if TYPE_CHECKING:

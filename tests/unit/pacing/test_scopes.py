@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from politesse._pacing.scopes import AddressNotFound, ByAddress, ByDomain
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, Publisher
-from politesse.pacing.scopes import AddressNotFound, ByAddress, ByDomain
 from politesse.testing import ManualClock
 from tests.unit.pacing.pacing import Resolving, settle
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from politesse.pacing.local import LocalPacer
-from politesse.pacing.pace import PacingOptions
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import PacingOptions
 from politesse.testing import ManualClock
 from tests.unit.pacing.pacing import MIDNIGHT, rules
 

@@ -6,7 +6,7 @@ import pytest
 
 from politesse.errors import InvalidURL
 from politesse.page.tdmrep import MAX_OCTETS, TdmRep, parse_tdmrep, tdmrep_usage
-from politesse.usage import Mechanism, Place, Preference, Purpose, Usage
+from politesse.usage.model import Mechanism, Place, Preference, Purpose, Usage
 
 ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Preference.UNSTATED
 POLICY = "https://provider.example/policies/policy.json"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
-from politesse.lanes import Entry, Host, Lane, Line
 from politesse.origin import Origin
+from politesse.queue.lanes import Entry, Host, Lane, Line
 from tests.unit.queue.crawl import A, settle
 
 

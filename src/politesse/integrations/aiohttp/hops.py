@@ -11,8 +11,8 @@ from politesse.origin import Origin
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse.turns import Turn
-    from politesse.view import AgentView
+    from politesse._gate.agent import AgentView
+    from politesse._pacing.turns import Turn
 
 
 class Hops:

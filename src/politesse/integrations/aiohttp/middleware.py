@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from politesse._gate.agent import AgentView
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.integrations.aiohttp.passage import hand_on, tracing
 from politesse.integrations.aiohttp.sending import ClientDisallowed, introduce, send, take_turn
 from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url
-from politesse.view import AgentView
 
 if TYPE_CHECKING:
     import aiohttp
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse.turns import Turn
+    from politesse._pacing.turns import Turn
 
 
 class RobotsMiddleware:

@@ -10,16 +10,17 @@ import aiohttp
 from aiohttp import hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
-from politesse.errors import ClosedError, Disallowed, InvalidURL
+from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations.aiohttp.passage import hand_on
 from politesse.integrations.aiohttp.urls import ClientInvalidURL
+from politesse.verdict import Disallowed
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse.identity import Identity
-    from politesse.turns import Turn
-    from politesse.view import AgentView
+    from politesse._gate.agent import AgentView
+    from politesse._gate.identity import Identity
+    from politesse._pacing.turns import Turn
 
 _SWITCHING_PROTOCOLS: Final = 101
 _ABANDONED_S: Final = 1.0  # behind the total timeout, which aiohttp rounds up to the next second

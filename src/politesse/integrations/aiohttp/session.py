@@ -11,8 +11,8 @@ from aiohttp import hdrs
 from multidict import CIMultiDict
 from yarl import URL
 
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError
-from politesse.gatekeeper import Gatekeeper
 from politesse.integrations.aiohttp.hops import Hops
 from politesse.integrations.aiohttp.page import page_directives
 from politesse.integrations.aiohttp.urls import judged_url
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from aiohttp.client import _RequestOptions, _WSConnectOptions
     from aiohttp.typedefs import StrOrURL
 
-    from politesse.identity import Identity
+    from politesse._gate.agent import AgentView
+    from politesse._gate.identity import Identity
+    from politesse._pacing.turns import Turn
     from politesse.page import PageDirectives
-    from politesse.turns import Turn
-    from politesse.view import AgentView
 
     class RequestOptions(_RequestOptions, total=False):
         """What a request takes: all that aiohttp's does, and what PoliteSession says besides."""

@@ -23,15 +23,15 @@ from scrapy.core.downloader import Downloader
 from scrapy.exceptions import IgnoreRequest
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
 
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse._text import printable
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations.scrapy.engine import patiently, wake
 from politesse.integrations.scrapy.fetch import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.page import PAGE
 from politesse.origin import Origin
-from politesse.text import printable
-from politesse.verdict import NotYet
+from politesse.verdict import Disallowed, NotYet, TooFar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from scrapy.pqueues import QueueProtocol
     from twisted.internet.defer import Deferred
 
-    from politesse.gatekeeper import Gatekeeper
-    from politesse.turns import Turn
+    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse._pacing.turns import Turn
     from politesse.verdict import Verdict
-    from politesse.view import AgentView
 
 logger = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from twisted.internet.error import DNSLookupError, TCPTimedOutError
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from yarl import URL
 
-from politesse.access.body import BodyError, BoundedBody
-from politesse.access.fetch import MIN_BODY_BYTES
-from politesse.access.guard import AddressGuard, SystemResolver
-from politesse.access.hops import REDIRECTS, Hops
+from politesse._http.body import BodyError, BoundedBody
+from politesse._http.redirects import REDIRECTS, Hops
+from politesse._text import printable, printable_traceback
+from politesse.fetch.addresses import AddressGuard, SystemResolver
+from politesse.fetch.aiohttp import MIN_BODY_BYTES
 from politesse.integrations.scrapy.engine import patiently
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
 from politesse.robots.lexer import cut_at_line_end
-from politesse.text import printable, printable_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
 
-from politesse.access.cache import RobotsFetched
-from politesse.access.options import CacheOptions
+from politesse._cache.options import CacheOptions
+from politesse._cache.robots import RobotsFetched
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.host_policy import HostPolicy
+from politesse._pacing.pace import PacingOptions
+from politesse._text import printable, printable_traceback
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import ComponentFailed
-from politesse.gatekeeper import Gatekeeper
 from politesse.integrations.scrapy.fetch import EngineFetcher
-from politesse.pacing.pace import PacingOptions
-from politesse.policy import HostPolicy
 from politesse.robots.agents import first_word, product_token
-from politesse.text import printable, printable_traceback
 from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from politesse._gate.agent import AgentView
     from politesse.events import Event
-    from politesse.view import AgentView
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
+from politesse._text import printable
 from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations._request import same_site
 from politesse.integrations.scrapy.engine import patiently
@@ -17,7 +18,6 @@ from politesse.integrations.scrapy.fetch import ASKED_FOR, ROBOTS_TXT
 from politesse.integrations.scrapy.gate import Agents, make_gate
 from politesse.integrations.scrapy.page import PAGE, PageReader
 from politesse.robots.pattern import has_dot_segments
-from politesse.text import printable
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from politesse.gatekeeper import Gatekeeper
+    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import Gatekeeper
     from politesse.verdict import Verdict
-    from politesse.view import AgentView
 
     class Waits(Protocol):
         """Where a request can wait without being active."""

@@ -6,9 +6,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import printable
 from politesse.integrations.pages import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
-from politesse.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

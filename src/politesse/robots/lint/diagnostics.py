@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from politesse.text import printable
+from politesse._text import printable
 
 _MAX_SHOWN: Final = 80
 

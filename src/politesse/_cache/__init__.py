@@ -1,0 +1,1 @@
+"""What is known of an origin: fetched once, kept while it is fresh, revalidated in the background."""

@@ -1,0 +1,124 @@
+"""Fetching robots.txt politely: closed hosts are not asked, and every request counts at its host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse._cache.admission import GivenUp
+from politesse._cache.following import follow
+from politesse.errors import InvalidURL
+from politesse.origin import Origin
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+
+if TYPE_CHECKING:
+    from politesse._cache.admission import Admission
+    from politesse._pacing.scoped import Pacer
+    from politesse.clock import Clock
+    from politesse.ports import Fetcher, FetchRequest, FetchResult
+
+_UNAVAILABLE: Final = 503  # Service Unavailable
+
+
+class PacedFetcher:
+    """Fetches robots.txt within the pace of its host: it waits for no interval, but what it takes is counted.
+
+    It follows redirects itself, and every hop counts at its own host. A host that has asked to be left alone is not
+    asked for robots.txt either, and one that answers 429, or 503 to a redirect or with Retry-After, is left alone from
+    then on.
+
+    Args:
+        fetcher: makes the requests, one for each hop.
+        pacer: knows who is closed, and counts.
+        clock: the clocks.
+        admission: says how many requests may be under way.
+        total_timeout_s: how many seconds a fetch may take that is redirected; the time limit of the fetcher itself
+            holds for its first hop.
+    """
+
+    def __init__(
+        self, fetcher: Fetcher, pacer: Pacer, clock: Clock, *, admission: Admission, total_timeout_s: float
+    ) -> None:
+        self._fetcher = fetcher
+        self._pacer = pacer
+        self._clock = clock
+        self._admission = admission
+        self._total_timeout_s = total_timeout_s
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Ask, unless the host of a hop is closed."""
+        spent_s = 0.0
+
+        async def ask(hop: FetchRequest) -> FetchResult:
+            nonlocal spent_s
+            left_s = max(0.0, self._total_timeout_s - spent_s) if hop.first_url else None
+            result, elapsed_s = await self._ask(hop, left_s)
+            spent_s += elapsed_s
+            return result
+
+        result = await follow(request, ask)
+        if result is None:  # it does not tell where a redirect leads, so it has to follow them all itself
+            result, _ = await self._ask(request, max(0.0, self._total_timeout_s - spent_s))
+        return result
+
+    async def aclose(self) -> None:
+        """Close the fetcher within."""
+        await self._fetcher.aclose()
+
+    async def _ask(self, hop: FetchRequest, limit_s: float | None) -> tuple[FetchResult, float]:
+        """Make one request; return what it came to, and for how many seconds it was under way."""
+        started_mono = self._clock.monotonic()
+        # Asked here as well: where that takes a lookup of the address, no place is held meanwhile.
+        result: FetchResult | None = await self._closed(hop)
+        if result is None:
+            try:
+                async with self._admission.admit(hop.origin.pacing_host, limit_s):
+                    result = await self._closed(hop)  # it may have been closed while a place was waited for
+                    started_mono = self._clock.monotonic()
+                    if result is None:
+                        result = await self._fetch(hop, started_mono)
+            except GivenUp as error:
+                result = FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+        return result, self._clock.monotonic() - started_mono
+
+    async def _closed(self, hop: FetchRequest) -> FetchFault | None:
+        host = hop.origin.pacing_host
+        closed_until_wall = await self._pacer.closed_until(host)
+        if closed_until_wall is None:
+            return None
+        detail = f"{host} has asked to be left alone for now"
+        wait_s = closed_until_wall - self._clock.wall()
+        return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
+
+    async def _fetch(self, hop: FetchRequest, started_mono: float) -> FetchResult:
+        """Have one request made, and counted at its host before another one to that host is admitted."""
+        host = hop.origin.pacing_host
+        try:
+            result = await self._fetcher.fetch(hop)
+        except BaseException:
+            self._pacer.spend(host)
+            raise
+        last = _pacing_host(result.final_url) or host
+        if last != host:
+            self._pacer.spend(host)  # the fetcher has followed a redirect itself: both hosts have answered a request
+        if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last):
+            self._pacer.spend(last, result.status, result.headers, self._clock.monotonic() - started_mono)
+        else:
+            self._pacer.spend(last)
+        return result
+
+
+def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
+    """Whether a 429 or 503 is said of the host, and not of the origin whose robots.txt is fetched alone.
+
+    A bare 503 of the origin itself is in the table of outcomes: it closes that origin, unless a copy serves, and says
+    nothing of the other ports. Behind a redirect there is no such entry: many origins may lead to the same host.
+    """
+    fetched_host = Origin.of(hop.first_url or hop.url).pacing_host
+    return result.status != _UNAVAILABLE or "retry-after" in result.headers or host != fetched_host
+
+
+def _pacing_host(url: str) -> str | None:
+    try:
+        return Origin.of(url).pacing_host
+    except InvalidURL:  # a redirect to a place where nothing is asked
+        return None

@@ -1,0 +1,10 @@
+"""Constants that several rooms share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DAY_S: Final = 86_400.0
+
+AGREE_S: Final = 0.01
+"""Seconds by which two clocks may differ and still agree: they are not read at the same instant, and a float rounds."""

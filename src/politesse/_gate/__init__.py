@@ -1,0 +1,1 @@
+"""The question that a crawl worker asks before each request."""

@@ -1,0 +1,42 @@
+"""What this crawler has settled about a host by other means than robots.txt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from politesse._pacing.pace import PacingOptions
+from politesse.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPolicy:
+    """What this crawler has settled about a host by other means than robots.txt.
+
+    Attributes:
+        deny: request nothing from it, robots.txt included, but where another site's robots.txt redirects there.
+        exempt: request anything from it without asking robots.txt: for one's own servers, or by agreement.
+        reason: in words, for the verdicts; an exemption must give one.
+        min_delay_s: instead of that of PacingOptions, or None. What the host asks for still counts.
+        max_concurrent: instead of that of PacingOptions, or None.
+    """
+
+    deny: bool = False
+    exempt: bool = False
+    reason: str = ""
+    min_delay_s: float | None = None
+    max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.deny and self.exempt:
+            raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
+        if self.exempt and not self.reason.strip():
+            raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
+        self.pacing(PacingOptions())  # raises for numbers that cannot be meant
+
+    def pacing(self, options: PacingOptions) -> PacingOptions:
+        """Return ``options`` with what this policy says instead."""
+        return replace(
+            options,
+            min_delay_s=options.min_delay_s if self.min_delay_s is None else self.min_delay_s,
+            max_concurrent=options.max_concurrent if self.max_concurrent is None else self.max_concurrent,
+        )

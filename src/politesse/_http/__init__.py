@@ -1,0 +1,1 @@
+"""What HTTP means: dates, freshness, rate limits, redirects, bodies. Pure."""

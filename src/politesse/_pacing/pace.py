@@ -1,0 +1,169 @@
+"""How long a host is to be left alone between two requests, and who says so: all sources, the slowest binding. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final, Literal
+
+from politesse._constants import DAY_S
+from politesse.errors import ConfigurationError
+from politesse.robots.timetable import next_open
+from politesse.verdict import Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from politesse.robots import RuleSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What several hosts that share something bear together.
+
+    Attributes:
+        min_delay_s: the least time between two requests to any of them, in seconds; 0 to a day. It counts from the end
+            of a request, and from its start where several may be under way.
+        max_concurrent: how many requests may be under way to all of them at once; 1 to 10,000.
+    """
+
+    min_delay_s: float = 1.0
+    max_concurrent: int = 1
+
+    def __post_init__(self) -> None:
+        _check_ranges(self, {"min_delay_s": (0.0, DAY_S), "max_concurrent": (1, 10_000)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacingOptions:
+    """How slow is polite.
+
+    Attributes:
+        key: what is paced as one, and bound by what any site of it says: a ``"host"``; all hosts at one ``"address"``;
+            or all of one registered ``"domain"``, as example.co.uk (needs the extra ``psl``).
+        address: besides, what all hosts at one address bear together; None for no limit. A host with several
+            addresses counts for the lowest.
+        domain: besides, what all hosts of one registered domain bear together; None for no limit.
+        min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
+        max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
+            start. Positive.
+        max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive, infinite for never.
+            For so long, but a day at most, a host is remembered whose robots.txt was fetched and no page yet.
+        on_long_crawl_delay: ``"obey"`` it all the same, ``"cap"`` it, or ``"skip"`` the host.
+        rule_of_thumb_factor: with no Request-rate, wait this many times the last retrieval; 0 for off.
+        rule_of_thumb_least_s: but at least so long.
+        adaptive_factor: wait this many times the smoothed response time; 0 for off.
+        backoff_min_s: how long 429 or 503 closes a host the first time, doubled each time; positive.
+        backoff_max_s: how long at the most, whatever Retry-After says.
+    """
+
+    key: Literal["host", "address", "domain"] = "host"
+    address: Limit | None = None
+    domain: Limit | None = None
+    min_delay_s: float = 1.0
+    max_concurrent: int = 1
+    max_crawl_delay_s: float = 300.0
+    on_long_crawl_delay: Literal["obey", "cap", "skip"] = "obey"
+    rule_of_thumb_factor: float = 0.0
+    rule_of_thumb_least_s: float = 10.0
+    adaptive_factor: float = 1.0
+    backoff_min_s: float = 60.0
+    backoff_max_s: float = DAY_S
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "min_delay_s": (0.0, DAY_S),
+            "max_concurrent": (1, 10_000),
+            "max_crawl_delay_s": (0.001, float("inf")),
+            "rule_of_thumb_factor": (0.0, 1_000.0),
+            "rule_of_thumb_least_s": (0.0, DAY_S),
+            "adaptive_factor": (0.0, 1_000.0),
+            "backoff_min_s": (0.001, self.backoff_max_s),
+            "backoff_max_s": (0.001, DAY_S),
+        }
+        _check_ranges(self, ranges)
+        if self.key not in {"host", "address", "domain"}:
+            raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
+        for name in ("address", "domain"):
+            limit = getattr(self, name)
+            if limit is not None and not isinstance(limit, Limit):
+                raise ConfigurationError(f"{name}={limit!r:.100}: give a Limit")
+            if limit is not None and name == self.key:
+                raise ConfigurationError(f"key={name!r} and {name}={limit!r}: the key has min_delay_s already")
+        if self.on_long_crawl_delay not in {"obey", "cap", "skip"}:
+            raise ConfigurationError(f"on_long_crawl_delay={self.on_long_crawl_delay!r}: give 'obey', 'cap' or 'skip'")
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether anything but the host alone is paced."""
+        return self.key != "host" or self.address is not None or self.domain is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The time between two requests to a host.
+
+    Attributes:
+        interval_s: in seconds.
+        bound_by: the source that is slowest.
+    """
+
+    interval_s: float
+    bound_by: Bound
+
+
+def stated_pace(said: Collection[RuleSet], now_wall: float, options: PacingOptions) -> Pace:
+    """Return the slowest of what the crawler and the robots.txt files of a host say for the moment ``now_wall``.
+
+    A Request-rate of N documents in T is kept by T/N between two; one with a window counts inside it only
+    (Conner 2.0).
+    """
+    pace = Pace(options.min_delay_s, Bound.FLOOR)
+    for rules in said:
+        if rules.crawl_delay is not None:
+            pace = slower(pace, Pace(_bounded(rules.crawl_delay, options), Bound.CRAWL_DELAY))
+        rate_s = rules.timetable.interval_s(now_wall)
+        if rate_s:
+            pace = slower(pace, Pace(_bounded(rate_s, options), Bound.REQUEST_RATE))
+    return pace
+
+
+def slower(one: Pace, other: Pace) -> Pace:
+    """Return the slower of two; the first where they are the same."""
+    return other if other.interval_s > one.interval_s else one
+
+
+PACES_HELD: Final = 2.0
+"""How many intervals between requests what is known of a site has to hold for, so that a turn comes before its end."""
+
+
+def longest_stated_s(said: Collection[RuleSet]) -> float:
+    """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
+    return max((max(rules.crawl_delay or 0.0, rules.timetable.longest_s) for rules in said), default=0.0)
+
+
+def rates_hold_until(said: Collection[RuleSet], now_wall: float) -> float:
+    """Return the Unix time at which the next window of a Request-rate begins or ends; infinite where none has one."""
+    return min((rules.timetable.next_change(now_wall) for rules in said), default=float("inf"))
+
+
+def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
+    """Return the Unix time from which all of the files permit a visit: ``now_wall`` if they do now.
+
+    Several Visit-times of one file permit what any of them does. Files whose windows never meet permit nothing: then
+    the answer is a day later, when it will be asked again.
+    """
+    open_minutes = [rules.timetable.open_minutes for rules in said]
+    return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall
+
+
+def _bounded(interval_s: float, options: PacingOptions) -> float:
+    return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s
+
+
+def _check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    for name, (least, most) in ranges.items():
+        value = getattr(options, name)
+        if not least <= value <= most:
+            raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")

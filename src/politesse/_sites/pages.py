@@ -1,0 +1,216 @@
+"""What a site tells beside the rules of its robots.txt: its data.txt, and the sitemaps that it lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from politesse._cache.admission import GivenUp
+from politesse._cache.files import FileOutcome, SiteFile
+from politesse._cache.following import follow
+from politesse._cache.robots import fetch_guarded
+from politesse._pacing.turns import take
+from politesse._sites.data_txt import DATA_TXT, DataTxt
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.verdict import UNDECIDED, AccessResult, Disallowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse._cache.admission import Admission
+    from politesse._cache.entry import Entry
+    from politesse._cache.files import SiteFiles
+    from politesse._cache.reading import ReadingThreads
+    from politesse._pacing.scoped import Pacer
+    from politesse._pacing.turns import Gate
+    from politesse._sites.data_txt import DataRecord, FieldNames
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+    from politesse.origin import Origin
+    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.robots import RejectedSitemap
+    from politesse.verdict import Source, Verdict
+
+# What takes longer than some milliseconds would be felt by every other task; a host name in foreign letters is dear.
+_READ_IN_THREAD_BYTES: Final = 8 * 1024
+_CHECK_IN_THREAD_BYTES: Final = 4 * 1024
+_MAX_DETAIL: Final = 300  # what an exception quotes may be long
+
+
+@dataclass(frozen=True, slots=True)
+class DataTxtAnswer:
+    """What asking for a data.txt came to, and what it says.
+
+    Attributes:
+        file: the file, or the lack of it.
+        content: what it says; nothing unless it was FOUND.
+    """
+
+    file: SiteFile
+    content: DataTxt
+
+    @property
+    def outcome(self) -> FileOutcome:
+        """Whether there is one. UNKNOWN does not say that the site has no datasets."""
+        return self.file.outcome
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status of the answer; None for none."""
+        return self.file.status
+
+    @property
+    def records(self) -> tuple[DataRecord, ...]:
+        """Its records, in the order of the file."""
+        return self.content.records
+
+    @property
+    def text(self) -> str:
+        """The file as people may read it, safe to print."""
+        return self.content.text
+
+
+@dataclass(frozen=True, slots=True)
+class Sitemaps:
+    """The sitemaps that a robots.txt lists. They may be on any host: ask about each before it is requested.
+
+    Attributes:
+        urls: absolute http(s) URLs as written, in the order of the file, each once.
+        rejected: the first hundred of the lines that name no such URL.
+        source: the copy of robots.txt that was read, or the lack of one; None where it was not asked for.
+        verdict: the verdict of a host policy, where that has kept robots.txt from being asked for; else None.
+    """
+
+    urls: tuple[str, ...] = ()
+    rejected: tuple[RejectedSitemap, ...] = ()
+    source: Source | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what is listed: robots.txt could be read, or there is none. Else nothing is known."""
+        return self.source is not None and self.source.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
+
+
+async def read_data_txt(
+    gate: Gate, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
+) -> DataTxtAnswer:
+    """Do what ``AgentView.datatxt`` says."""
+    file = await get_file(gate, files, origin, DATA_TXT)
+    if file.outcome is FileOutcome.FOUND and file.is_web_page:
+        fault = "a web page was sent in its place"
+        file = replace(file, outcome=FileOutcome.UNKNOWN, body=b"", truncated=False, content_type="", fault=fault)
+    if len(file.body) > _READ_IN_THREAD_BYTES:
+        return DataTxtAnswer(file, await reading.run(lambda: DataTxt.parse(file.body, fields=fields)))
+    return DataTxtAnswer(file, DataTxt.parse(file.body, fields=fields))
+
+
+async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
+    """Return the sitemaps that an entry which answers ``agent`` knows of."""
+    rules = entry.rules.get(agent)
+    lines = NO_SITEMAPS if rules is None else rules.sitemap_lines
+    if lines.weight_bytes > _CHECK_IN_THREAD_BYTES:
+        urls, rejected = await reading.run(lines.check)
+    else:
+        urls, rejected = lines.check()
+    return Sitemaps(urls, rejected, entry.source)
+
+
+async def get_file(gate: Gate, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
+    """Return the file of ``origin`` at ``path`` as the agent of ``gate`` may see it.
+
+    Only /robots.txt itself is exempt from robots.txt (RFC 9309 2.2.2): what ``gate`` denies is not asked for, nor told
+    from what is kept. Raises ClosedError.
+    """
+    verdict = await gate.check(f"{origin}{path}")
+    if not verdict.allowed:
+        return _denied(verdict)
+    try:
+        return await files.get(origin, path)
+    except Disallowed as error:  # to the gatekeeper, whose name the request would bear, or since we have asked
+        return _denied(error.verdict)
+
+
+def _denied(verdict: Verdict) -> SiteFile:
+    undecided = verdict.reason in UNDECIDED
+    return SiteFile(
+        url=verdict.url,
+        outcome=FileOutcome.RETRY if undecided else FileOutcome.DISALLOWED,
+        fault=str(verdict),
+        not_before=verdict.not_before if undecided else None,
+        verdict=verdict,
+    )
+
+
+class PageFetcher:
+    """A Fetcher that asks for files as for pages: every hop is permitted by the gate, and takes its turn at its host.
+
+    Raises Disallowed where the first hop may not be requested; where a later one may not, that is a fault.
+
+    Args:
+        gate: who is asked.
+        fetcher: makes the requests, one for each hop; closed by whoever owns it.
+        pacer: gives the turns.
+        clock: the clocks.
+        publisher: hears of what the fetcher raises.
+        admission: says how many requests may be under way; waiting for a turn does not count.
+        gates: by the path of a file, who is asked about it and its redirects instead of ``gate``.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        fetcher: Fetcher,
+        pacer: Pacer,
+        clock: Clock,
+        *,
+        publisher: Publisher,
+        admission: Admission,
+        gates: Mapping[str, Gate],
+    ) -> None:
+        self._gate = gate
+        self._gates = gates
+        self._fetcher = fetcher
+        self._pacer = pacer
+        self._clock = clock
+        self._publisher = publisher
+        self._admission = admission
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Ask once, redirects included."""
+        gate = self._gates.get(request.path, self._gate)
+
+        async def ask(hop: FetchRequest) -> FetchResult:
+            try:
+                result = await self._request(gate, hop)
+            except Disallowed as error:
+                if not hop.first_url:
+                    raise
+                detail = f"a redirect to what may not be requested: {error}"
+                return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
+            if isinstance(result, FetchFault) and result.private:
+                result = replace(result, private=None)  # no page leads to the private address of another host
+            return result
+
+        result = await follow(request, ask)
+        if result is None:  # nor may it follow by itself what the gate has not permitted
+            result = FetchFault(
+                FaultKind.REDIRECT_TARGET, "a redirect, and the fetcher does not say where", request.url
+            )
+        return result
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    async def _request(self, gate: Gate, hop: FetchRequest) -> FetchResult:
+        """Make one request in its turn."""
+        with await take(gate, self._pacer, self._clock, hop.url, None) as turn:
+            try:
+                async with self._admission.admit(hop.origin.pacing_host):
+                    result = await fetch_guarded(self._fetcher, hop, self._publisher)
+            except GivenUp as error:
+                result = FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+            if result.status is not None:
+                turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
+            return result

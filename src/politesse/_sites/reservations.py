@@ -1,0 +1,155 @@
+"""What sites reserve in their tdmrep.json: asked for as a page is, read once, kept while it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
+
+from politesse._cache.files import FileOutcome
+from politesse._cache.single_flight import Flight, Flights
+from politesse._sites.pages import get_file
+from politesse.errors import ClosedError
+from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
+from politesse.usage.model import Usage, combine
+
+if TYPE_CHECKING:
+    from politesse._cache.files import SiteFile, SiteFiles
+    from politesse._cache.reading import ReadingThreads
+    from politesse._pacing.turns import Gate
+    from politesse.origin import Origin
+    from politesse.verdict import StatesUsage
+
+TDMREP_JSON: Final = "/.well-known/tdmrep.json"
+"""Where the reservations of a site are (TDMRep, "TDM File on the Origin Server")."""
+
+_READ_IN_THREAD_BYTES: Final = 64 * 1024
+_MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
+_WEIGHT: Final = 10  # octets of memory for each that was read
+_KEPT_BYTES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What the tdmrep.json of a site reserves.
+
+    Attributes:
+        doc: what it says; nothing where there is none.
+        fault: why it is not known what it says, as a phrase; empty where it is.
+        not_before: the Unix time before which it is not asked for again, where that is known.
+    """
+
+    doc: TdmRep
+    fault: str = ""
+    not_before: float | None = None
+
+
+def _unread(fault: str, not_before: float | None = None) -> Reserved:
+    return Reserved(TdmRep(fault=fault), fault, not_before)
+
+
+NOTHING_RESERVED: Final = Reserved(TdmRep())
+OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a turn of the same host")
+"""Whoever waited for it would wait for the end of his own turn."""
+
+
+class SiteAndReserved:
+    """What robots.txt and tdmrep.json say together."""
+
+    __slots__ = ("_reserved", "_site")
+
+    def __init__(self, site: StatesUsage | None, reserved: Reserved) -> None:
+        self._site = site
+        self._reserved = reserved
+
+    def usage(self, url: str, /) -> Usage:
+        """Return what is said about a URL; raises InvalidURL."""
+        reserved = tdmrep_usage(self._reserved.doc, url)
+        return reserved if self._site is None else combine([self._site.usage(url), reserved])
+
+
+class Reservations:
+    """What the tdmrep.json of each origin says.
+
+    Args:
+        files: where it comes from.
+        reading: threads for large ones; closed by whoever owns them.
+    """
+
+    def __init__(self, files: SiteFiles, reading: ReadingThreads) -> None:
+        self._files = files
+        self._reading = reading
+        self._read: LRUCache[str, tuple[bytes, Reserved]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_weight_bytes)
+        self._flights: Flights[Flight[None]] = Flights()
+        self._closed = False
+
+    def known(self, origin: Origin, *, late_s: float = 0.0) -> Reserved | None:
+        """Return what the tdmrep.json of ``origin`` reserves; None where it has to be asked for, or read, first.
+
+        ``late_s`` is for how many seconds beyond the end of its lifetime it counts.
+        """
+        file = self._files.peek(origin, TDMREP_JSON, late_s=late_s)
+        if file is None or (self._is_new(origin, file) and len(file.body) > _READ_IN_THREAD_BYTES):
+            return None
+        return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
+
+    async def learn(self, gate: Gate, origin: Origin) -> Reserved:
+        """Return what the tdmrep.json of ``origin`` reserves, asking for it as for a page; raises ClosedError."""
+        file = await get_file(gate, self._files, origin, TDMREP_JSON)
+        doc = None
+        if self._is_new(origin, file):
+            large = len(file.body) > _READ_IN_THREAD_BYTES
+            doc = await self._reading.run(lambda: _parse(file)) if large else _parse(file)
+        return self._take_in(origin, file, doc)
+
+    def ask_ahead(self, gate: Gate, origin: Origin) -> None:
+        """Have tdmrep.json asked for and read, without waiting."""
+        key = str(origin)
+        if not self._closed and self._flights.get(key) is None:
+            self._flights.take_off(key, Flight(), self._learn_ahead(gate, origin), f"tdmrep.json of {origin}")
+
+    async def aclose(self) -> None:
+        """End what was asked for ahead."""
+        self._closed = True
+        tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was asked for")
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _learn_ahead(self, gate: Gate, origin: Origin) -> None:
+        with suppress(ClosedError):  # nobody waits who would have to be told
+            await self.learn(gate, origin)
+
+    def _is_new(self, origin: Origin, file: SiteFile) -> bool:
+        known = self._read.get(str(origin))
+        return file.outcome is FileOutcome.FOUND and (known is None or known[0] != file.body)
+
+    def _take_in(self, origin: Origin, file: SiteFile, doc: TdmRep | None) -> Reserved:
+        """Return what a file, read anew or known, comes to."""
+        if file.outcome is FileOutcome.RETRY:
+            return _unread(file.fault or f"status {file.status}", file.not_before)
+        if file.outcome is not FileOutcome.FOUND:
+            return NOTHING_RESERVED
+        before = self._read.get(str(origin))
+        if doc is None and before is not None:
+            return before[1]
+        reserved = Reserved(doc or TdmRep())
+        if reserved.doc.fault:
+            # What cannot be read takes back nothing that was read before. A web page in its place is what a site sends
+            # that has no such file; any other text is one that we do not understand.
+            reserved = _unread(reserved.doc.fault) if before is None else before[1]
+            if before is None and file.is_web_page:
+                reserved = NOTHING_RESERVED
+        self._read[str(origin)] = file.body, reserved
+        return reserved
+
+
+def _parse(file: SiteFile) -> TdmRep:
+    return TdmRep(fault="it is longer than what is read of it") if file.truncated else parse_tdmrep(file.body)
+
+
+def _weight_bytes(kept: tuple[bytes, Reserved]) -> int:
+    body, reserved = kept
+    octet = _WEIGHT if reserved.doc.locations else 1  # of what could not be read there is nothing but the text
+    return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # one that fills all the room is kept alone

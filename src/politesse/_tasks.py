@@ -1,0 +1,51 @@
+"""Helpers for asyncio tasks: a time limit by any clock, and telling a cancellation from an error."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import _get_running_loop
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from politesse.clock import Clock
+
+
+async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -> bool:
+    """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
+
+    Work that is late is cancelled, as it is when the caller is, and not waited for any more: it may not obey.
+    """
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = clock.call_later(limit_s, end)
+    work.add_done_callback(end)
+    work.add_done_callback(_ignore_error)  # the caller may be cancelled at the very step at which the work fails
+    try:
+        await over
+    finally:
+        timer.cancel()
+        if not work.done():
+            work.cancel()
+    return work.done()
+
+
+def _ignore_error(work: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody waits for: asyncio would log it as forgotten."""
+    if not work.cancelled():
+        work.exception()
+
+
+def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether ``error`` ends ``task``: it was cancelled, or its coroutine is closed after its loop is gone.
+
+    If not, a component raised it: then nobody who waits for the task was cancelled either.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return task is None or task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        return _get_running_loop() is None or asyncio.current_task() is not task
+    return False

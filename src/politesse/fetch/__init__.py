@@ -1,0 +1,8 @@
+"""Getting a file over HTTP, and the parts that a fetcher of your own needs: redirects, bounded bodies, addresses."""
+
+from politesse._http.body import BodyError, BoundedBody
+from politesse._http.redirects import REDIRECTS, Hops
+from politesse.fetch.addresses import PublicResolver
+from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+
+__all__ = ["REDIRECTS", "AiohttpFetcher", "BodyError", "BoundedBody", "FetchOptions", "Hops", "PublicResolver"]

@@ -1,0 +1,216 @@
+"""What a response says about the use of its content: its headers, and the META and LINK elements of its page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin
+
+from politesse.page.headers import cut_lines, header_pairs
+from politesse.page.links import MAX_URL, document_base, trimmed
+from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
+from politesse.usage.vocabulary import (
+    MAX_OCTETS,
+    is_absolute_url,
+    parse_content_signal,
+    parse_content_usage,
+    parse_tdm_reservation,
+    statements,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from politesse.page.directives import PageDirectives
+    from politesse.page.headers import Headers
+
+_BLANKS: Final = " \t"
+_CONTENT_USAGE: Final = "content-usage"
+_CONTENT_SIGNAL: Final = "content-signal"
+_LINK: Final = "link"
+_TDM_RESERVATION: Final = "tdm-reservation"
+_TDM_POLICY: Final = "tdm-policy"
+_HEADERS: Final = (_CONTENT_USAGE, _CONTENT_SIGNAL, _LINK, _TDM_RESERVATION, _TDM_POLICY)
+_MAX_LICENSES: Final = 256
+_NOAI: Final = {"noai": "", "noimageai": "images"}
+
+# Runs of one class of characters, which cannot backtrack.
+_IN_BLANKS = re.compile(r"[ \t]*")
+_IN_NAME = re.compile(r"[^;,=]*")
+_IN_PARAMETER = re.compile(r"[^;,]*")
+_IN_QUOTES = re.compile(r'[^"\\]*')
+
+
+def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: str) -> Usage:
+    """Return what the headers of a response say: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
+
+    Args:
+        headers: as pairs, or a mapping whose ``items`` tell each line of a header that is repeated, or all its lines
+            joined by commas. Names are compared without case.
+        url: the absolute URL of the response, which relative licenses are resolved against.
+
+    Never raises on what the headers say. Of each header 64 KiB are read, of licenses the first 256. A Content-Usage
+    that is longer is not read, as half of it would be another one.
+    """
+    lines: dict[str, list[str]] = {name: [] for name in _HEADERS}
+    room = dict.fromkeys(_HEADERS, MAX_OCTETS + 1)  # one more, so that what is too long is seen to be
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        field = name.lower()
+        if room.get(field, 0) > 0:
+            lines[field].append(value[: room[field]])
+            room[field] -= len(value) + 1
+    said = [*_content_usage(lines[_CONTENT_USAGE]), *_content_signals(lines[_CONTENT_SIGNAL])]
+    said += _reservations(lines[_TDM_RESERVATION], lines[_TDM_POLICY], Place.HEADER)
+    return Usage(tuple(said), tuple(said), tuple(islice(_licenses(lines[_LINK], url), _MAX_LICENSES)))
+
+
+def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
+    """Return what the META elements of a page say about text and data mining: ``tdm-reservation``.
+
+    Args:
+        metas: name and content of each, in their order. Names are compared without case.
+    """
+    reservations: list[str] = []
+    policies: list[str] = []
+    for given, content in metas:
+        name = given.strip().lower()
+        if name == _TDM_RESERVATION:
+            reservations.append(content[:MAX_OCTETS])
+        elif name == _TDM_POLICY:
+            policies.append(content[:MAX_OCTETS])
+    said = tuple(_reservations(reservations, policies, Place.META))
+    return Usage(said, said)
+
+
+def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
+    """Return all that a response says: its headers, its META elements, its ``<link rel="license">``, and ``noai``.
+
+    ``noai``, a directive for robots, says that the page must not train a model, ``noimageai`` that its images must
+    not: that is told, and decides nothing for the page.
+
+    Args:
+        headers: see ``politesse.page.Headers``.
+        page: what the response says to the crawler that asks.
+        url: the absolute URL of the response, which relative licenses are resolved against.
+    """
+    noai = tuple(_noai(page))
+    of_page = Usage(noai, noai, tuple(_linked_licenses(page, url)))
+    return combine([header_usage(header_pairs(headers), url), meta_usage(page.metas), of_page])
+
+
+def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
+    if not lines:
+        return ()
+    value = ", ".join(lines)  # RFC 9651 4.2: several lines are one dictionary
+    template = Statement(
+        None, Preference.UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, f"Content-Usage: {value[:MAX_OCTETS]}"
+    )
+    return statements(parse_content_usage(value.strip(_BLANKS)), template)
+
+
+def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
+    for line in cut_lines(lines, MAX_OCTETS)[0]:
+        signals, use = parse_content_signal(line)
+        template = Statement(
+            None, Preference.UNSTATED, Mechanism.CONTENT_SIGNAL, Place.HEADER, f"Content-Signal: {line}", use=use
+        )
+        yield from statements(signals, template)
+
+
+def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
+    """Yield what TDMRep says at one place; where a value is repeated, the most restrictive counts."""
+    policies = list(dict.fromkeys(policy.strip() for policy in policies))
+    reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
+    for value in reservations:
+        preference = parse_tdm_reservation(value)
+        policy = policies[0] if policies else ""
+        text = f"{_TDM_RESERVATION}: {value}"
+        yield Statement(Purpose.TDM, preference, Mechanism.TDMREP, place, text, policy=policy)
+    # A policy without a reservation, or a second one, says nothing that is known here; it is told all the same.
+    for policy in policies[1:] if reservations else policies:
+        text = f"{_TDM_POLICY}: {policy}"
+        yield Statement(Purpose.TDM, Preference.UNSTATED, Mechanism.TDMREP, place, text, policy=policy)
+
+
+def _noai(page: PageDirectives) -> Iterator[Statement]:
+    for word, media in _NOAI.items():
+        for said in page.named(word):
+            place = Place.META if said.field.startswith("META ") else Place.HEADER
+            text = f"{said.field.removeprefix('META ')}: {said.text[:MAX_OCTETS]}"
+            scope = said.directive.scope
+            yield Statement(
+                Purpose.AI_TRAIN, Preference.DISALLOWED, Mechanism.NOAI, place, text, agent=scope, media=media
+            )
+
+
+def _licenses(lines: Sequence[str], base: str) -> Iterator[License]:
+    for line in lines:
+        for reference, relations, text in _links(line):
+            is_license = "license" in relations.lower().split()
+            if is_license and (url := _license_url(base, reference.strip())) is not None:
+                yield License(url, Place.HEADER, f"Link: {text}")
+
+
+def _linked_licenses(page: PageDirectives, url: str) -> Iterator[License]:
+    base = document_base(page.base_href, url)
+    for href in page.licenses:
+        reference = trimmed(href)
+        if 0 < len(reference) <= MAX_URL and (license_url := _license_url(base, reference)) is not None:
+            yield License(license_url, Place.LINK, f"rel=license href={reference}")
+
+
+def _license_url(base: str, reference: str) -> str | None:
+    """Return the URL of a license; None for a reference that makes none."""
+    try:
+        url = urljoin(base, reference)
+    except ValueError:
+        return None
+    return url if is_absolute_url(url) else None
+
+
+def _links(value: str) -> Iterator[tuple[str, str, str]]:
+    """Yield reference, relation types and text of each link of a Link header (RFC 8288 3, Appendix B.2)."""
+    start = value.find("<")
+    while start >= 0 and (end := value.find(">", start)) >= 0:
+        relations, behind = _relations(value, end + 1)
+        yield value[start + 1 : end], relations, value[start:behind].rstrip(_BLANKS)
+        start = value.find("<", behind)
+
+
+def _relations(value: str, place: int) -> tuple[str, int]:
+    """Return the ``rel`` among the parameters that start at ``place``, of several the first, and where they end."""
+    relations: str | None = None
+    while (place := _past(_IN_BLANKS, value, place)) < len(value) and value[place] == ";":
+        end = _past(_IN_NAME, value, place + 1)
+        name, text, place = value[place + 1 : end].strip(_BLANKS).lower(), "", end
+        if value[place : place + 1] == "=":
+            place = _past(_IN_BLANKS, value, place + 1)
+            if value[place : place + 1] == '"':
+                text, place = _quoted(value, place + 1)
+            else:
+                text = value[place : _past(_IN_PARAMETER, value, place)].strip(_BLANKS)
+        if name == "rel" and relations is None:  # RFC 8288 3.3
+            relations = text
+        place = _past(_IN_PARAMETER, value, place)
+    return relations or "", place
+
+
+def _quoted(value: str, place: int) -> tuple[str, int]:
+    """Return the quoted string that starts behind its quote, and where it ends (RFC 9110 5.6.4)."""
+    parts: list[str] = []
+    while place < len(value):
+        end = _past(_IN_QUOTES, value, place)
+        parts.append(value[place:end])
+        if value[end : end + 1] != "\\":
+            return "".join(parts), end + 1
+        parts.append(value[end + 1 : end + 2])
+        place = end + 2
+    return "".join(parts), place
+
+
+def _past(run: re.Pattern[str], value: str, place: int) -> int:
+    """Return the place behind a run of characters, which may be empty."""
+    matched = run.match(value, place)
+    return place if matched is None else matched.end()

@@ -1,0 +1,171 @@
+"""What a robots.txt says about the use of content: Content-Usage, Content-Signal, License; compiled when it is asked.
+
+Two resolvers, which never meet. Of the Content-Usage lines those with the longest path that matches count, all of
+them where several are equally long (draft-ietf-aipref-attach 3.1). Such a rule counts as a whole: of a purpose that it
+does not name, it says nothing, whatever a shorter one says. The Content-Signals that count are those of the crawler's
+own groups; without any, those of the groups for everybody; and without these, those before the first group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from politesse.origin import target_of
+from politesse.robots.metered import Meter, metered_matcher, meters
+from politesse.robots.pattern import has_two_forms
+from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
+from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from politesse.robots.dialect import Matching
+    from politesse.robots.lexer import Line
+
+CONTENT_USAGE: Final = "content-usage"
+CONTENT_SIGNAL: Final = "content-signal"
+LICENSE: Final = "license"
+
+_BLANKS: Final = " \t"
+_WHOLE_SITE: Final = "/"  # a rule without a path matches what this one does, and ranks with it
+_PARSED_AT_ONCE: Final = 50
+_BYTES_PER_LINE: Final = 1_000  # measured: a line, its two statements and its pattern, without their text
+
+
+class Said(NamedTuple):
+    """A line, and the name of the crawlers that it is said to; empty for all of them."""
+
+    agent: str
+    line: Line
+
+
+class _UsageRule(NamedTuple):
+    """A Content-Usage line, ready for questions."""
+
+    length: int
+    has_two_forms: bool
+    matches: Callable[[Meter], bool]
+    statements: tuple[Statement, ...]
+
+
+class _Compiled(NamedTuple):
+    """What the lines come to."""
+
+    rules: tuple[_UsageRule, ...]
+    signals: tuple[Statement, ...]
+    licenses: tuple[License, ...]
+
+
+class SiteUsage:
+    """What a robots.txt says to one crawler about the use of content; made only of a file that says something.
+
+    Matching is bounded, as that of the rules is. Of a path that was not compared for that, a refusal counts whatever
+    other paths say, and nothing else does. Few lines are parsed at the first question, many at once.
+
+    Attributes:
+        weight_bytes: about how much memory it takes, once it was asked.
+    """
+
+    __slots__ = ("_compiled", "_licenses", "_matching", "_rules", "_signals", "weight_bytes")
+
+    def __init__(
+        self, matching: Matching, rules: Sequence[Said], signals: Sequence[Said], licenses: Sequence[Line]
+    ) -> None:
+        self._matching = matching
+        self._rules = tuple(rules)
+        self._signals = tuple(signals)
+        self._licenses = tuple(licenses)
+        lines = [*(one.line for one in (*rules, *signals)), *licenses]
+        # A file with many is read where that takes no time from others.
+        self._compiled = self._compile() if len(lines) > _PARSED_AT_ONCE else None
+        self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
+
+    def usage(self, url: str) -> Usage:
+        """Return what is said about a URL or target, be it one that may not be requested; raises InvalidURL."""
+        if self._compiled is None:
+            self._compiled = self._compile()
+        rules, signalled, licenses = self._compiled
+        bearing, applied = self._by_path(rules, target_of(url))
+        return Usage((*bearing, *signalled), (*applied, *signalled), licenses)
+
+    def _compile(self) -> _Compiled:
+        return _Compiled(
+            tuple(_usage_rule(said, self._matching) for said in self._rules),
+            tuple(statement for said in self._signals for statement in _signal_statements(said)),
+            tuple(License(line.value, Place.ROBOTS_TXT, _text(line), line.number) for line in self._licenses),
+        )
+
+    def _by_path(self, rules: Sequence[_UsageRule], target: str) -> tuple[list[Statement], list[Statement]]:
+        """Return the statements of the Content-Usage lines that match, and of those that are the longest."""
+        normal = self._matching.normalise_target(target)
+        written = self._matching.query_as_written(target) if "?" in target else None
+        first, *others = meters(normal, written)
+        matching: list[_UsageRule] = []
+        refused: dict[Purpose | None, Statement] = {}
+        for place, rule in enumerate(rules):
+            if rule.matches(first) or (rule.has_two_forms and any(map(rule.matches, others))):
+                matching.append(rule)
+            elif first.exhausted or any(meter.exhausted for meter in others):
+                refused = _refusals(rules[place:])
+                break
+        longest = max((rule.length for rule in matching), default=0)
+        bearing = [statement for rule in matching for statement in rule.statements]
+        applied = [statement for rule in matching if rule.length == longest for statement in rule.statements]
+        return [*bearing, *refused.values()], [*applied, *refused.values()]
+
+    def __repr__(self) -> str:
+        return f"<SiteUsage {len(self._rules)} rules, {len(self._signals)} signals, {len(self._licenses)} licenses>"
+
+
+def _refusals(undecided: Sequence[_UsageRule]) -> dict[Purpose | None, Statement]:
+    """Return the first refusal of each purpose in rules that were not compared."""
+    refused: dict[Purpose | None, Statement] = {}
+    for rule in undecided:
+        for statement in rule.statements:
+            if statement.preference is Preference.DISALLOWED:
+                refused.setdefault(statement.purpose, statement)
+    return refused
+
+
+def _usage_rule(said: Said, matching: Matching) -> _UsageRule:
+    path, preferences = _cut(said.line.value)
+    pattern = matching.normalise_pattern(path or _WHOLE_SITE)
+    template = Statement(
+        None,
+        Preference.UNSTATED,
+        Mechanism.CONTENT_USAGE,
+        Place.ROBOTS_TXT,
+        _text(said.line),
+        said.line.number,
+        path=path,
+        agent=said.agent,
+    )
+    found = statements(parse_content_usage(preferences), template)
+    return _UsageRule(len(pattern), has_two_forms(pattern), metered_matcher(pattern), found)
+
+
+def _cut(value: str) -> tuple[str, str]:
+    """Cut the value of a Content-Usage line into path and preferences (draft-ietf-aipref-attach 3)."""
+    if not value.startswith("/"):
+        return "", value
+    end = next((place for place, character in enumerate(value) if character in _BLANKS), len(value))
+    return value[:end], value[end:].strip(_BLANKS)
+
+
+def _signal_statements(said: Said) -> tuple[Statement, ...]:
+    signals, use = parse_content_signal(said.line.value)
+    template = Statement(
+        None,
+        Preference.UNSTATED,
+        Mechanism.CONTENT_SIGNAL,
+        Place.ROBOTS_TXT,
+        _text(said.line),
+        said.line.number,
+        agent=said.agent,
+        use=use,
+    )
+    return statements(signals, template)
+
+
+def _text(line: Line) -> str:
+    return f"{line.name}: {line.value}"

@@ -1,0 +1,269 @@
+"""AiohttpFetcher over the connector of somebody else's session."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.test_utils import TestServer
+
+from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse.ports import FaultKind, FetchFault, FetchRequest
+from politesse.testing import ScriptedResolver
+from tests.integration.fetch.fetching import (
+    PUBLIC,
+    UA,
+    faulted,
+    fetch_from,
+    responded,
+)
+from tests.integration.fetch.servers import (
+    FILE,
+    Server,
+    bomb,
+    gzipped,
+    response,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator
+
+    from politesse import Verdict
+    from tests.integration.fetch.servers import Answer, Request
+
+
+class Loopback(AbstractResolver):
+    """aiohttp's kind of resolver, for which every name is on loopback."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def _rich_session() -> AsyncIterator[tuple[aiohttp.ClientSession, list[str]]]:
+    """A session with everything that a robots.txt request must not carry."""
+    used: list[str] = []
+
+    async def middleware(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        used.append(str(request.url))
+        request.headers["X-Signed"] = "yes"
+        return await handler(request)
+
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=Loopback()),
+        headers={"User-Agent": "Browser/9", "Authorization": "Bearer secret", "X-Api-Key": "secret"},
+        cookies={"session": "secret"},
+        cookie_jar=jar,
+        middlewares=(middleware,),
+        raise_for_status=True,
+    ) as session:
+        yield session, used
+
+
+async def test_of_a_session_only_the_connector_is_used() -> None:
+    async with Server(response(200, FILE, Set_Cookie="id=42")) as server, _rich_session() as (session, used):
+        result = responded(await fetch_from(server, host="site.example", session=session))
+        assert result.body == FILE
+        headers = server.requests[0].headers
+        assert headers["user-agent"] == UA
+        assert headers.keys() == {"host", "user-agent", "accept", "accept-encoding"}
+        assert used == []
+        assert "id" not in {cookie.key for cookie in session.cookie_jar}
+
+
+async def test_a_session_that_raises_for_status_does_not_change_an_outcome() -> None:
+    async with Server(response(404)) as server, _rich_session() as (session, _):
+        assert responded(await fetch_from(server, host="site.example", session=session)).status == 404
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        response(200, FILE),
+        response(404, b"x" * 100),
+        response(503),
+        response(200, FILE, length=99),
+        gzipped(bomb().octets),
+    ],
+    ids=["file", "404", "503", "truncated", "bomb"],
+)
+async def test_a_session_is_open_and_usable_after_it_lent_its_connector(answer: Answer) -> None:
+    async with (
+        Server({"/robots.txt": answer, "/page": response(200, b"page")}) as server,
+        _rich_session() as (session, used),
+    ):
+        async with Gatekeeper(UA, session=session) as gate:
+            await gate.check(server.url("/page", host="site.example"))
+        assert not session.closed
+        assert session.connector is not None
+        assert not session.connector.closed
+        async with session.get(server.url("/page", host="site.example")) as page:
+            assert await page.text() == "page"
+        assert used == [server.url("/page", host="site.example")]
+        assert server.requests[-1].headers["authorization"] == "Bearer secret"
+
+
+async def _redirected(
+    names: ScriptedResolver, *, first: str = "site.example", second: str = "other.example"
+) -> tuple[Verdict, list[str]]:
+    """Ask over a borrowed connector about a host whose robots.txt redirects to another; return what was requested."""
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        server.answers["/robots.txt"] = response(302, Location=server.url("/r", host=second))
+        async with Gatekeeper(UA, session=session, resolver=names) as gate:
+            verdict = await gate.check(server.url("/public", host=first))
+        return verdict, [request.target for request in server.requests]
+
+
+async def test_over_a_borrowed_connector_a_redirect_to_another_public_host_is_followed() -> None:
+    names = ScriptedResolver({"other.example": [PUBLIC, "2606:2800:220:1:248:1893:25c8:1946"]})
+    verdict, requested = await _redirected(names)
+    assert (verdict.allowed, verdict.reason) == (True, Reason.NO_RULE), verdict.explain()
+    assert requested == ["/robots.txt", "/r"]
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [["127.0.0.1"], [PUBLIC, "10.0.0.1"], ["169.254.169.254"], ["168.63.129.16"], ["fe80::1%eth0"], []],
+    ids=["loopback", "public and private", "metadata", "wire server", "scoped", "none"],
+)
+async def test_over_a_borrowed_connector_a_redirect_to_a_host_that_may_be_private_closes_the_site(
+    addresses: list[str],
+) -> None:
+    names = ScriptedResolver({"site.example": [PUBLIC], "other.example": addresses})
+    verdict, requested = await _redirected(names)
+    assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+    assert verdict.source is not None
+    assert verdict.source.fault.startswith("redirect-target: ")
+    assert "other.example" in verdict.source.fault
+    assert requested == ["/robots.txt"]
+
+
+async def test_over_a_borrowed_connector_a_redirect_to_a_host_that_is_not_known_closes_the_site() -> None:
+    verdict, requested = await _redirected(ScriptedResolver({}))
+    assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+    assert verdict.source is not None
+    assert "unguarded_redirects" in verdict.source.fault
+    assert requested == ["/robots.txt"]
+
+
+@pytest.mark.parametrize(
+    ("first", "addresses", "followed"),
+    [
+        ("127.0.0.1", [], True),
+        ("localhost", ["::1", "127.0.0.1"], True),
+        ("localhost", [PUBLIC], False),  # the connection was to something else, as a proxy
+        ("localhost", ["10.0.0.1"], False),
+        ("localhost", [], False),
+    ],
+)
+@pytest.mark.parametrize("second", ["inside.example", "127.0.0.2"])
+async def test_over_a_borrowed_connector_a_private_host_may_redirect_to_another(
+    first: str, addresses: list[str], second: str, *, followed: bool
+) -> None:
+    names = ScriptedResolver({"localhost": addresses, "inside.example": ["127.0.0.1"]})
+    # The server listens at 127.0.0.1 alone: there the literal is refused by nobody but the system.
+    verdict, requested = await _redirected(names, first=first, second=second)
+    if second == "inside.example":
+        assert requested == (["/robots.txt", "/r"] if followed else ["/robots.txt"])
+        assert verdict.allowed is followed
+    assert verdict.source is not None
+    assert ("which is private" in verdict.source.fault) is not followed
+
+
+async def test_over_a_borrowed_connector_a_redirect_is_checked_at_each_hop() -> None:
+    names = ScriptedResolver({"one.example": [PUBLIC], "two.example": [PUBLIC], "inside.example": ["10.0.0.1"]})
+    async with Server() as server, _rich_session() as (session, _):
+        hops = ["/robots.txt", "/one", "/two", "/inside"]
+        for here, there in pairwise(hops):
+            server.answers[here] = response(302, Location=server.url(there, host=f"{there[1:]}.example"))
+        async with Gatekeeper(UA, session=session, resolver=names) as gate:
+            verdict = await gate.check(server.url("/public", host="site.example"))
+        assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+        assert [request.target for request in server.requests] == ["/robots.txt", "/one", "/two"]
+
+
+async def test_over_a_borrowed_connector_a_later_request_of_a_chain_is_checked_alike() -> None:
+    names = ScriptedResolver({"outside.example": [PUBLIC], "inside.example": ["10.0.0.1"]})
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        fetcher = AiohttpFetcher(UA, session=session, resolver=names)
+        for host in ("outside.example", "inside.example"):
+            request = FetchRequest(server.origin(host), 0, path="/r", redirected=True)
+            result = await fetcher.fetch(request)
+            if host == "outside.example":
+                assert responded(result).body == FILE
+            else:
+                assert faulted(result).kind is FaultKind.REDIRECT_TARGET
+        assert len(server.requests) == 1
+
+
+async def test_over_a_borrowed_connector_a_redirect_to_another_host_is_followed_where_opted_in() -> None:
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        server.answers["/robots.txt"] = response(302, Location=server.url("/r", host="other.example"))
+        options = FetchOptions(unguarded_redirects=True)
+        assert responded(await fetch_from(server, options, host="site.example", session=session)).body == FILE
+
+
+async def test_over_a_borrowed_connector_a_redirect_on_the_same_host_is_followed() -> None:
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        server.answers["/robots.txt"] = response(302, Location=server.url("/r", host="site.example"))
+        assert responded(await fetch_from(server, host="site.example", session=session)).body == FILE
+
+
+async def test_over_a_borrowed_connector_a_name_never_leads_to_a_private_literal_even_where_opted_in() -> None:
+    async with Server({"/r": response(200, FILE)}) as server, _rich_session() as (session, _):
+        server.answers["/robots.txt"] = response(302, Location=server.url("/r"))
+        options = FetchOptions(unguarded_redirects=True)
+        fault = faulted(await fetch_from(server, options, host="site.example", session=session))
+        assert fault.kind is FaultKind.REDIRECT_TARGET
+        assert len(server.requests) == 1
+
+
+async def test_a_session_that_is_closed_is_a_fault_and_closes_the_gate() -> None:
+    async with Server(response(200, FILE)) as server:
+        session = aiohttp.ClientSession()
+        await session.close()
+        assert faulted(await fetch_from(server, session=session)).kind is FaultKind.INTERNAL
+        async with Gatekeeper(UA, session=session) as gate:
+            assert (await gate.check(server.url("/public"))).reason is Reason.UNREACHABLE
+        assert server.requests == []
+
+
+async def test_a_fetch_whose_session_closes_between_two_hops_is_a_fault() -> None:
+    session = aiohttp.ClientSession()
+
+    async def close(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await session.close()
+        writer.write(response(302, Location="/r"))
+
+    async with Server({"/robots.txt": close, "/r": response(200, FILE)}) as server:
+        assert isinstance(await fetch_from(server, session=session), FetchFault)
+
+
+async def test_a_connection_that_is_handed_back_carries_a_large_page_afterwards() -> None:
+    peers = []
+
+    async def answer(request: web.Request) -> web.Response:
+        peers.append(request.transport and request.transport.get_extra_info("peername"))
+        return web.Response(body=FILE if request.path == "/robots.txt" else bytes(20 * 1024 * 1024))
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        async with Gatekeeper(UA, session=session) as gate:
+            assert await gate.check(str(server.make_url("/large")))
+        async with session.get(server.make_url("/large")) as page:
+            assert len(await page.read()) == 20 * 1024 * 1024
+        assert peers[0] == peers[1], "it went over another connection"

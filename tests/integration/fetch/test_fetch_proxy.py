@@ -1,0 +1,159 @@
+"""AiohttpFetcher behind a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp.test_utils import unused_port
+
+from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse.origin import Origin
+from politesse.ports import FaultKind, FetchRequest
+from tests.integration.fetch.fetching import (
+    UA,
+    faulted,
+    fetch_from,
+    responded,
+    server_context,
+    trusting,
+)
+from tests.integration.fetch.servers import (
+    FILE,
+    Names,
+    Server,
+    response,
+)
+
+if TYPE_CHECKING:
+    import trustme
+
+    from tests.integration.fetch.servers import Answer, Request
+
+
+async def test_a_proxy_is_asked_for_the_whole_url_and_resolves_the_name_itself() -> None:
+    names = Names()
+    async with Server({"http://site.example/robots.txt": response(200, FILE)}) as proxy:
+        fetcher = AiohttpFetcher(UA, FetchOptions(proxy=proxy.url("")), resolver=names)
+        result = responded(await fetcher.fetch(FetchRequest(Origin.of("http://site.example/"), 5)))
+        assert (result.body, result.final_url) == (FILE, "http://site.example/robots.txt")
+        assert proxy.requests[0].headers["user-agent"] == UA
+        assert proxy.requests[0].host == "site.example"
+        assert names.asked == []
+
+
+async def test_a_proxy_gets_its_credentials_and_nobody_else_does() -> None:
+    async with Server({"http://site.example/robots.txt": response(200, FILE)}) as proxy:
+        options = FetchOptions(proxy=f"http://user:secret@127.0.0.1:{proxy.port}")
+        assert "secret" not in repr(options)
+        await AiohttpFetcher(UA, options).fetch(FetchRequest(Origin.of("http://site.example/"), 5))
+        headers = proxy.requests[0].headers
+        assert headers["proxy-authorization"] == "Basic dXNlcjpzZWNyZXQ="  # RFC 7617 2: user:secret
+        assert "authorization" not in headers
+
+
+async def test_a_proxy_tunnels_to_a_server_whose_certificate_is_verified(authority: trustme.CA) -> None:
+    context = server_context(authority.issue_cert("secure.example"))
+    async with Server(response(200, FILE), context) as server, Server() as proxy:
+        proxy.answers[f"secure.example:{server.port}"] = _tunnel(server.port)
+        verifying = trusting(authority).ssl_context
+        for options in (FetchOptions(proxy=proxy.url(""), ssl_context=verifying), FetchOptions(proxy=proxy.url(""))):
+            result = await fetch_from(server, options, host="secure.example", resolver=Names())
+            if options.ssl_context is None:
+                assert faulted(result).kind is FaultKind.TLS
+            else:
+                assert responded(result).body == FILE
+        assert [request.method for request in proxy.requests] == ["CONNECT", "CONNECT"]
+        assert len(server.requests) == 1
+
+
+def _tunnel(port: int) -> Answer:
+    async def handler(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError):
+                while octets := await source.read(65_536):
+                    target.write(octets)
+                    await target.drain()
+            with suppress(OSError):
+                target.write_eof()
+
+        try:
+            await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer))
+        finally:
+            there_writer.transport.abort()
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("url", "answer", "kind"),
+    [
+        ("https://secure.example/", response(403), FaultKind.PROTOCOL),
+        ("https://secure.example/", response(407, Proxy_Authenticate="Basic"), FaultKind.PROTOCOL),
+        ("https://secure.example/", response(502), FaultKind.PROTOCOL),
+        ("http://site.example/", b"", FaultKind.CONNECT),
+    ],
+)
+async def test_a_proxy_that_makes_no_connection_is_a_fault(url: str, answer: bytes, kind: FaultKind) -> None:
+    origin = Origin.of(url)
+    answers: dict[str, Answer] = {"secure.example:443": answer, "http://site.example/robots.txt": answer}
+    async with Server(answers) as proxy:
+        fetcher = AiohttpFetcher(UA, FetchOptions(proxy=proxy.url("")))
+        assert faulted(await fetcher.fetch(FetchRequest(origin, 5))).kind is kind
+        assert proxy.requests != []
+
+
+async def test_a_proxy_that_is_not_there_is_a_connect_fault() -> None:
+    fetcher = AiohttpFetcher(UA, FetchOptions(proxy=f"http://127.0.0.1:{unused_port()}"))
+    fault = faulted(await fetcher.fetch(FetchRequest(Origin.of("http://site.example/"), 5)))
+    assert fault.kind is FaultKind.CONNECT
+
+
+async def test_behind_a_proxy_a_redirect_to_another_host_is_followed() -> None:
+    answers: dict[str, Answer] = {
+        "http://site.example/robots.txt": response(302, Location="http://other.example/r"),
+        "http://other.example/r": response(200, FILE),
+    }
+    names = Names()
+    async with Server(answers) as proxy:
+        options = FetchOptions(proxy=proxy.url(""))
+        async with Gatekeeper(UA, fetch=options, resolver=names) as gate:
+            private, public = [await gate.check(f"http://site.example{path}") for path in ("/private", "/public")]
+            assert (private.reason, public.reason) == (Reason.DISALLOW_RULE, Reason.NO_RULE)
+        request = FetchRequest(Origin.of("http://other.example/"), 0, path="/r", redirected=True)
+        assert responded(await AiohttpFetcher(UA, options, resolver=names).fetch(request)).body == FILE
+        assert names.asked == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "10.0.0.1", "[::1]", "169.254.169.254", "168.63.129.16", "localhost", "LOCALHOST", "a.localhost"],
+)
+async def test_behind_a_proxy_a_redirect_that_names_a_private_address_closes_the_site(host: str) -> None:
+    answers: dict[str, Answer] = {"http://site.example/robots.txt": response(302, Location=f"http://{host}/r")}
+    async with Server(answers) as proxy:
+        options = FetchOptions(proxy=proxy.url(""))
+        async with Gatekeeper(UA, fetch=options) as gate:
+            verdict = await gate.check("http://site.example/public")
+            assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+            assert verdict.source is not None
+            assert "which is private" in verdict.source.fault
+        request = FetchRequest(Origin.of(f"http://{host}/"), 0, path="/r", redirected=True)
+        assert faulted(await AiohttpFetcher(UA, options).fetch(request)).kind is FaultKind.REDIRECT_TARGET
+        assert len(proxy.requests) == 1
+
+
+async def test_behind_a_proxy_a_name_never_leads_to_a_private_literal_even_where_opted_in() -> None:
+    answers: dict[str, Answer] = {
+        "http://site.example/robots.txt": response(302, Location="http://169.254.169.254/latest/meta-data"),
+    }
+    async with Server(answers) as proxy:
+        fetcher = AiohttpFetcher(UA, FetchOptions(proxy=proxy.url(""), unguarded_redirects=True))
+        fault = faulted(await fetcher.fetch(FetchRequest(Origin.of("http://site.example/"), 5)))
+        assert fault.kind is FaultKind.REDIRECT_TARGET
+        assert len(proxy.requests) == 1

@@ -1,0 +1,212 @@
+"""What AiohttpFetcher sends, and which headers it brings back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp.test_utils import unused_port
+
+from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse.ports import FetchRequest, Validators
+from politesse.testing import ManualClock
+from tests.integration.fetch.fetching import (
+    HEAD,
+    UA,
+    fetch_from,
+    responded,
+)
+from tests.integration.fetch.servers import (
+    FILE,
+    Names,
+    Server,
+    endless,
+    response,
+    silence,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.fetch.servers import Answer
+
+
+async def test_a_request_says_who_asks_and_nothing_else_about_them() -> None:
+    async with Server(response(200, FILE)) as server:
+        await fetch_from(server, FetchOptions(from_address="bot@example.com"))
+        (request,) = server.requests
+    assert (request.method, request.target) == ("GET", "/robots.txt")
+    assert request.headers.pop("host") == f"127.0.0.1:{server.port}"
+    assert request.headers.pop("user-agent") == UA
+    assert request.headers.pop("from") == "bot@example.com"
+    assert request.headers.pop("accept-encoding") == "gzip, deflate"
+    assert request.headers.pop("accept").startswith("text/plain")
+    assert request.headers.pop("connection") == "close"
+    assert request.headers == {}
+
+
+async def test_every_hop_says_who_asks() -> None:
+    answers: dict[str, Answer] = {"/robots.txt": response(302, Location="/r"), "/r": response(200, FILE)}
+    async with Server(answers) as server:
+        await fetch_from(server, FetchOptions(from_address="bot@example.com"))
+        assert [request.headers["user-agent"] for request in server.requests] == [UA, UA]
+        assert [request.headers["from"] for request in server.requests] == ["bot@example.com"] * 2
+
+
+async def test_without_an_address_no_from_is_sent() -> None:
+    async with Server(response(200, FILE)) as server:
+        await fetch_from(server)
+        assert "from" not in server.requests[0].headers
+
+
+async def test_a_cookie_is_neither_kept_nor_sent() -> None:
+    answers: dict[str, Answer] = {
+        "/robots.txt": response(302, Location="/r", Set_Cookie="id=42; Path=/"),
+        "/r": response(200, FILE, Set_Cookie="id=43; Path=/"),
+    }
+    async with Server(answers) as server:
+        fetcher = AiohttpFetcher(UA, resolver=Names("site.example"))
+        for _ in range(2):
+            await fetcher.fetch(FetchRequest(server.origin("site.example"), 5))
+        assert len(server.requests) == 4
+        assert [request for request in server.requests if "cookie" in request.headers] == []
+
+
+async def test_netrc_and_proxies_of_the_environment_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login crawler password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with Server(response(200, FILE)) as server:
+        assert responded(await fetch_from(server)).body == FILE
+        assert "authorization" not in server.requests[0].headers
+
+
+async def test_each_fetch_has_a_connection_of_its_own_and_closes_it() -> None:
+    async with Server(response(200, FILE)) as server:
+        fetcher = AiohttpFetcher(UA)
+        for _ in range(3):
+            server.closed_by_client.clear()
+            await fetcher.fetch(FetchRequest(server.origin(), 5))
+            async with asyncio.timeout(5):
+                await server.closed_by_client.wait()
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("answer", [silence, endless(HEAD + b"\r\n", b"#", pause_s=0.001)], ids=["head", "body"])
+async def test_a_fetch_that_is_cancelled_raises_that_and_closes_its_connection(answer: Answer) -> None:
+    async with Server(answer) as server:
+        task = asyncio.create_task(fetch_from(server))
+        async with asyncio.timeout(5):
+            while not server.requests:
+                await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(5):
+            await server.closed_by_client.wait()
+
+
+async def test_the_headers_come_back_in_lower_case_and_the_first_of_each_name() -> None:
+    answer = (
+        b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETAG: "x"\r\nLast-Modified: then\r\nExpires: first\r\n'
+        b"expires: second\r\nCache-Control: public\r\nCACHE-CONTROL: max-age=60\r\nAge: 5\r\n\r\n"
+    )
+    async with Server(answer) as server:
+        headers = responded(await fetch_from(server)).headers
+    assert headers["etag"] == '"x"'
+    assert headers["last-modified"] == "then"
+    assert headers["expires"] == "first"
+    assert headers["age"] == "5"
+    assert headers["cache-control"] == "public, max-age=60"  # RFC 9110 5.3: its lines are one list
+
+
+async def test_the_headers_are_those_of_the_last_hop() -> None:
+    answers: dict[str, Answer] = {
+        "/robots.txt": response(302, Location="/r", ETag='"redirect"', Cache_Control="max-age=5"),
+        "/r": response(200, FILE, ETag='"file"'),
+    }
+    async with Server(answers) as server:
+        headers = responded(await fetch_from(server)).headers
+    assert headers["etag"] == '"file"'
+    assert "cache-control" not in headers
+
+
+@pytest.mark.clause("RFC 9111 4.3.1")
+@pytest.mark.parametrize(
+    ("etag", "last_modified", "sent"),
+    [
+        ('"x"', "", {"if-none-match": '"x"'}),
+        ('W/"x"', "", {"if-none-match": 'W/"x"'}),
+        ("", "Sun, 06 Nov 1994 08:49:37 GMT", {"if-modified-since": "Sun, 06 Nov 1994 08:49:37 GMT"}),
+        ('"x"', "then", {"if-none-match": '"x"', "if-modified-since": "then"}),
+    ],
+)
+async def test_validators_are_sent_to_the_url_that_the_copy_came_from(
+    etag: str, last_modified: str, sent: dict[str, str]
+) -> None:
+    async with Server(response(304, ETag='"y"')) as server:
+        result = responded(await fetch_from(server, validators=Validators(server.url(), etag, last_modified)))
+        assert (result.status, result.conditional) == (304, True)
+        assert result.headers["etag"] == '"y"'
+        headers = server.requests[0].headers
+        assert {name: value for name, value in headers.items() if name.startswith("if-")} == sent
+
+
+@pytest.mark.parametrize("copy_came_from", ["/elsewhere", "/robots.txt?v=1", "/"])
+async def test_validators_are_not_sent_to_another_url(copy_came_from: str) -> None:
+    async with Server(response(200, FILE)) as server:
+        validators = Validators(server.url(copy_came_from), '"x"', "then")
+        result = responded(await fetch_from(server, validators=validators))
+        assert result.conditional is False
+        assert [name for name in server.requests[0].headers if name.startswith("if-")] == []
+
+
+async def test_validators_of_another_authority_are_not_sent() -> None:
+    async with Server(response(304)) as server:
+        validators = Validators(server.url(host="other.example"), '"x"', "")
+        result = responded(
+            await fetch_from(server, host="site.example", resolver=Names("site.example"), validators=validators)
+        )
+        assert result.conditional is False
+        assert "if-none-match" not in server.requests[0].headers
+
+
+async def test_behind_a_redirect_only_the_hop_that_the_copy_came_from_is_conditional() -> None:
+    answers: dict[str, Answer] = {
+        "/robots.txt": response(302, Location="/a"),
+        "/a": response(302, Location="/b"),
+        "/b": response(304),
+    }
+    async with Server(answers) as server:
+        result = responded(await fetch_from(server, validators=Validators(server.url("/b"), '"x"', "")))
+        assert (result.status, result.conditional) == (304, True)
+        assert ["if-none-match" in request.headers for request in server.requests] == [False, False, True]
+
+
+async def test_a_redirect_that_leads_elsewhere_now_is_asked_without_condition() -> None:
+    answers: dict[str, Answer] = {"/robots.txt": response(302, Location="/new"), "/new": response(200, FILE)}
+    async with Server(answers) as server:
+        result = responded(await fetch_from(server, validators=Validators(server.url("/old"), '"x"', "")))
+        assert (result.body, result.conditional) == (FILE, False)
+
+
+async def test_a_304_renews_the_copy_through_cache_and_fetcher() -> None:
+    clock = ManualClock()
+    first = response(200, FILE, ETag='"x"', Cache_Control="max-age=600")
+    async with Server(first) as server, Gatekeeper(UA, clock=clock) as gate:
+        await gate.check(server.url("/private"))
+        server.answers["/robots.txt"] = response(304, Cache_Control="max-age=1200")
+        clock.advance(600)
+        verdict = await gate.check(server.url("/private"))
+        assert verdict.reason is Reason.DISALLOW_RULE
+        assert verdict.source is not None
+        assert verdict.source.fresh_until_wall == clock.wall() + 1200
+        assert [request.headers.get("if-none-match") for request in server.requests] == [None, '"x"']

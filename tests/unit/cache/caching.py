@@ -1,0 +1,140 @@
+"""A cache with everything around it that its tests want to see."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from politesse._cache.options import CacheOptions
+from politesse._cache.robots import RobotsCache, RobotsFetched
+from politesse.events import ComponentFailed, Event, Publisher
+from politesse.origin import Origin
+from politesse.ports import FetchResponse
+from politesse.robots import Dialect
+from politesse.stores.memory import MemoryStore
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from politesse._cache.entry import Entry
+    from politesse.ports import Fetcher, Store
+    from politesse.testing import Answer
+
+DAY = 86_400.0
+HOUR = 3_600.0
+FILE = "User-agent: *\nDisallow: /private\n\nUser-agent: otherbot\nDisallow: /\n"
+SITE = "https://example.com"
+BOT = "examplebot"
+OTHER = "otherbot"
+
+
+class Bench:
+    """A cache with everything around it that a test wants to see."""
+
+    def __init__(
+        self,
+        answers: dict[str, Answer | list[Answer]] | None = None,
+        *,
+        fetcher: Fetcher | None = None,
+        store: Store | None = None,
+        options: CacheOptions | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.scripted = ScriptedFetcher(answers)
+        self.store = MemoryStore() if store is None else store
+        self.events: list[Event] = []
+        publisher = Publisher()
+        publisher.subscribe(self.events.append)
+        self.cache = RobotsCache(
+            fetcher or self.scripted,
+            self.store,
+            dialect=Dialect.RFC9309,
+            options=options or CacheOptions(),
+            clock=self.clock,
+            publisher=publisher,
+            jitter=lambda: 0.0,
+        )
+
+    async def ask(self, site: str = SITE, agent: str = BOT) -> Entry:
+        return await self.cache.entry(Origin.of(site), agent)
+
+    def start(self, site: str = SITE, agent: str = BOT) -> asyncio.Task[Entry]:
+        return asyncio.create_task(self.ask(site, agent))
+
+    def fetched(self) -> list[RobotsFetched]:
+        return [event for event in self.events if isinstance(event, RobotsFetched)]
+
+    def failures(self) -> list[ComponentFailed]:
+        return [event for event in self.events if isinstance(event, ComponentFailed)]
+
+
+@asynccontextmanager
+async def caching(
+    answers: dict[str, Answer | list[Answer]] | None = None,
+    *,
+    fetcher: Fetcher | None = None,
+    store: Store | None = None,
+    options: CacheOptions | None = None,
+) -> AsyncIterator[Bench]:
+    before = asyncio.all_tasks()
+    bench = Bench(answers, fetcher=fetcher, store=store, options=options)
+    try:
+        yield bench
+    finally:
+        await bench.cache.aclose()
+    assert asyncio.all_tasks() == before
+
+
+async def settle() -> None:
+    """Let every task run as far as it can without time passing."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def file(body: str = FILE, **headers: str) -> FetchResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return FetchResponse(200, f"{SITE}/robots.txt", named, body.encode())
+
+
+def not_modified(**headers: str) -> FetchResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return FetchResponse(304, f"{SITE}/robots.txt", named, conditional=True)
+
+
+def status(status: int, **headers: str) -> FetchResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return FetchResponse(status, f"{SITE}/robots.txt", named)
+
+
+def site_number(number: int) -> str:
+    return f"https://host{number}.example"
+
+
+class FaultyStore(MemoryStore):
+    """A MemoryStore that raises what it is told to, by method, and can be filled with anything."""
+
+    def __init__(self, **errors: Exception) -> None:
+        super().__init__()
+        self.errors = errors
+        self.closed = False
+
+    async def get(self, key: str, /) -> bytes | None:
+        self._raise("get")
+        return await super().get(key)
+
+    async def put(self, key: str, record: bytes, /) -> None:
+        self._raise("put")
+        await super().put(key, record)
+
+    async def delete(self, key: str, /) -> None:
+        self._raise("delete")
+        await super().delete(key)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    def _raise(self, method: str) -> None:
+        if method in self.errors:
+            raise self.errors[method]

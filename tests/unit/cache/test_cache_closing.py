@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextlib import suppress
+
+import pytest
+
+from politesse.errors import ClosedError
+from tests.unit.cache.caching import (
+    DAY,
+    FILE,
+    SITE,
+    Bench,
+    FaultyStore,
+    caching,
+    settle,
+    site_number,
+)
+
+
+async def test_who_waits_when_the_cache_is_closed_gets_a_closed_error() -> None:
+    async with caching({SITE: FILE}) as bench:
+        bench.scripted.gate.clear()
+        tasks = [bench.start(site) for site in (SITE, SITE, site_number(1))]
+        await settle()
+        await bench.cache.aclose()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [ClosedError] * 3
+        assert bench.cache.in_flight == 0
+
+
+async def test_who_asks_a_closed_cache_gets_a_closed_error() -> None:
+    async with caching({SITE: FILE}) as bench:
+        await bench.ask()
+        await bench.cache.aclose()
+        with pytest.raises(ClosedError, match=r"https://example\.com"):
+            await bench.ask()
+        assert bench.cache.valid(SITE) is None
+        assert bench.scripted.count(SITE) == 1
+
+
+async def test_closing_with_a_refresh_that_nobody_waits_for_leaves_no_task_and_no_complaint() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    async with caching({SITE: FILE}) as bench:
+        await bench.ask()
+        bench.scripted.gate.clear()
+        bench.clock.advance(0.95 * DAY)
+        await bench.ask()
+        await settle()
+        assert bench.cache.in_flight == 1
+    await settle()  # the loop holds on to what it has just handed over
+    gc.collect()
+    await settle()
+    assert complaints == []
+
+
+async def test_closing_after_all_who_waited_have_gone_leaves_no_complaint() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    async with caching({SITE: FILE}) as bench:
+        bench.scripted.gate.clear()
+        task = bench.start()
+        await settle()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    del task
+    await settle()  # the loop holds on to what it has just handed over
+    gc.collect()
+    await settle()
+    assert complaints == []
+
+
+async def test_a_flight_that_is_closed_before_it_began_leaves_no_task() -> None:
+    async with caching({SITE: FILE}) as bench:
+        task = bench.start()
+        await asyncio.sleep(0)
+        await bench.cache.aclose()
+        with pytest.raises(ClosedError):
+            await task
+        assert bench.cache.entries == {}
+
+
+async def test_closing_closes_fetcher_and_store_and_may_be_repeated() -> None:
+    store = FaultyStore()
+    async with caching({SITE: FILE}, store=store) as bench:
+        await bench.cache.aclose()
+        await bench.cache.aclose()
+        assert bench.scripted.closed
+        assert store.closed
+
+
+def test_a_loop_that_is_torn_down_with_a_flight_under_way_leaves_no_complaint() -> None:
+    complaints: list[dict[str, object]] = []
+
+    async def abandoned() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        bench = Bench({SITE: FILE})
+        bench.scripted.gate.clear()
+        waiter = bench.start()
+        await settle()
+        assert bench.cache.in_flight == 1
+        waiter.cancel()
+
+    asyncio.run(abandoned())
+    gc.collect()
+    assert complaints == []
+
+
+async def test_a_question_from_outside_the_loop_is_answered_and_starts_no_refresh() -> None:
+    async with caching({SITE: FILE}) as bench:
+        entry = await bench.ask()
+        bench.clock.advance(0.95 * DAY)
+        assert await asyncio.to_thread(bench.cache.valid, SITE) is entry
+        assert bench.cache.in_flight == 0
+        assert await bench.ask() is entry
+        await settle()
+        assert bench.scripted.count(SITE) == 2
+
+
+async def test_an_entry_tells_in_its_repr_whose_it_is_and_what_holds() -> None:
+    async with caching({SITE: FILE}) as bench:
+        assert repr(await bench.ask()) == "<Entry https://example.com: successful, rules for ['examplebot']>"

@@ -1,0 +1,343 @@
+"""Every hop of a robots.txt is asked at its own host: whether it is closed, how many at once, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import (
+    AccessResult,
+    CacheOptions,
+    ClosedError,
+    ComponentFailed,
+    Gatekeeper,
+    NotYet,
+    PacingOptions,
+    Reason,
+)
+from politesse._http.redirects import Hops
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from politesse import Event
+    from politesse.ports import FetchRequest, FetchResult
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+CDN = "https://cdn.example"
+CLOSED_FOR_AN_HOUR = FetchResponse(429, f"{CDN}/robots.txt", {"retry-after": "3600"})
+RULES = FetchResponse(200, f"{CDN}/robots.txt", body=b"User-agent: *\nDisallow: /private\n")
+
+
+class Web:
+    """A Fetcher over a web in which answers take time; it follows as many redirects as it is told, as others do.
+
+    Args:
+        clock: goes on while an answer is awaited.
+        answer: what a URL answers: a response, or the URL that it redirects to.
+        takes_s: for how long each answer is awaited.
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        answer: Callable[[str], FetchResponse | str],
+        takes_s: Callable[[str], float] = lambda _: 0.01,
+    ) -> None:
+        self._clock = clock
+        self._answer = answer
+        self._takes_s = takes_s
+        self.requests: list[FetchRequest] = []
+        self.asked: Counter[str] = Counter()
+        self.in_flight: Counter[str] = Counter()
+        self.most_at_a_host = 0
+        self.most_in_all = 0
+        self.private: bool | None = None
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        self.requests.append(request)
+        hops = Hops(request)
+        while True:
+            answer = await self._ask(hops.url)
+            if isinstance(answer, FetchResponse):
+                return answer
+            target = hops.redirect(301, answer)
+            if isinstance(target, FetchFault):
+                return FetchFault(
+                    target.kind, target.detail, target.final_url, 301, location=target.location, private=self.private
+                )
+            hops.seen.append(target[1])
+
+    async def _ask(self, url: str) -> FetchResponse | str:
+        host = url.split("/")[2].partition(":")[0]
+        self.asked[host] += 1
+        self.in_flight[host] += 1
+        self.most_at_a_host = max(self.most_at_a_host, self.in_flight[host])
+        self.most_in_all = max(self.most_in_all, self.in_flight.total())
+        try:
+            await self._clock.sleep(self._takes_s(url))
+        finally:
+            self.in_flight[host] -= 1
+        return self._answer(url)
+
+    async def aclose(self) -> None:
+        pass
+
+
+def moving_to_cdn(answers: FetchResponse) -> Callable[[str], FetchResponse | str]:
+    return lambda url: answers if url.startswith(CDN) else f"{CDN}/robots.txt"
+
+
+def sites(number: int) -> list[str]:
+    return [f"https://site{place}.example/page" for place in range(number)]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(autojump=True)
+
+
+async def test_a_host_that_says_429_is_asked_no_more_by_the_origins_that_redirect_to_it(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(CLOSED_FOR_AN_HOUR))
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        verdicts = await gate.check_batch(sites(1000))
+        assert {verdict.reason for verdict in verdicts} == {Reason.TOO_MANY_REQUESTS}
+        assert 1 <= web.asked["cdn.example"] <= 2
+        assert all((verdict.not_before or 0) >= 1_800_000_000 + 3600 for verdict in verdicts)
+        await clock.sleep(3700)
+        await gate.check_batch(sites(1000))
+        assert web.asked["cdn.example"] <= 4
+
+
+async def test_a_503_behind_a_redirect_closes_the_host_that_sent_it_for_our_own_backoff(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(FetchResponse(503, f"{CDN}/robots.txt", {"retry-after": "2"})))
+    async with Gatekeeper(UA, fetcher=web, clock=clock, pacing=PacingOptions(backoff_min_s=60)) as gate:
+        first, second = sites(2)
+        assert (await gate.check(first)).reason is Reason.UNREACHABLE
+        at_mono = clock.monotonic()
+        assert (await gate.check(second)).reason is Reason.TOO_MANY_REQUESTS
+        assert (await gate.check(f"{CDN}/page")).reason is Reason.TOO_MANY_REQUESTS
+        assert web.asked["cdn.example"] == 1
+        assert clock.monotonic() - at_mono < 30
+        await clock.sleep(61)
+        await gate.check(f"{CDN}/page")
+        assert web.asked["cdn.example"] == 2
+
+
+async def test_a_429_behind_a_redirect_does_not_close_the_host_that_redirects(clock: ManualClock) -> None:
+    fresh = {"cache-control": "max-age=3600"}
+    answers = [FetchResponse(200, f"{CDN}/robots.txt", fresh), CLOSED_FOR_AN_HOUR]
+    web = Web(clock, lambda url: answers[min(web.asked["cdn.example"], 2) - 1] if CDN in url else f"{CDN}/robots.txt")
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        (site,) = sites(1)
+        assert await gate.check(site)
+        await clock.sleep(3300)
+        assert await gate.check(site), "which has it fetched again behind the answer"
+        await clock.sleep(5)
+        assert web.asked["cdn.example"] == 2
+        before_mono = clock.monotonic()
+        async with gate.turn(site):
+            assert clock.monotonic() - before_mono < 10
+        assert isinstance(gate.try_turn(f"{CDN}/page"), NotYet)
+        verdict = await gate.check(f"{CDN}/page")
+        assert verdict.reason is Reason.TOO_MANY_REQUESTS
+
+
+async def test_a_host_that_is_closed_is_not_asked_by_a_redirect_but_the_first_host_was(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(CLOSED_FOR_AN_HOUR))
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        await gate.check(f"{CDN}/page")
+        assert gate.statistics().fetches == 1
+        (site,) = sites(1)
+        verdict = await gate.check(site)
+        assert verdict.source is not None
+        assert "cdn.example has asked to be left alone" in verdict.source.fault
+        assert (web.asked["cdn.example"], web.asked["site0.example"]) == (1, 1)
+        assert gate.statistics().fetches == 2, "somebody was asked"
+        await gate.check("http://cdn.example/page")
+        assert gate.statistics().fetches == 2, "nobody was asked"
+
+
+async def test_all_ports_of_a_host_are_asked_two_at_a_time(clock: ManualClock) -> None:
+    web = Web(clock, lambda _: RULES)
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        verdicts = await gate.check_batch(f"http://host.example:{port}/page" for port in range(1000, 4000))
+    assert all(verdicts)
+    assert (web.asked["host.example"], web.most_at_a_host) == (3000, 2)
+
+
+async def test_a_host_that_many_redirect_to_is_asked_two_at_a_time(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(RULES))
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        verdicts = await gate.check_batch(sites(500))
+    assert all(verdicts)
+    assert (web.asked["cdn.example"], web.most_at_a_host) == (500, 2)
+
+
+def stalling(url: str) -> float:
+    return 0.01 if "healthy" in url else 30.0
+
+
+async def test_a_healthy_site_is_answered_within_a_second_besides_a_thousand_that_stall(clock: ManualClock) -> None:
+    web = Web(clock, lambda _: RULES, stalling)
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        stalled = asyncio.ensure_future(gate.check_batch(sites(1000)))
+        for at_s in (0, 0.2, 1.0, 10.0):
+            await clock.sleep(at_s)
+            before_mono = clock.monotonic()
+            assert await gate.check(f"https://healthy{at_s}.example/page")
+            assert clock.monotonic() - before_mono <= 1.0
+        await stalled
+        assert clock.monotonic() < 35, "all of them were under way at the same time"
+
+
+async def test_slow_requests_have_a_bound_at_which_the_oldest_is_given_up(clock: ManualClock) -> None:
+    web = Web(clock, lambda _: RULES, stalling)
+    cache = CacheOptions(max_concurrent_fetches=5)
+    async with Gatekeeper(UA, fetcher=web, clock=clock, cache=cache) as gate:
+        stalled = asyncio.ensure_future(gate.check_batch(sites(400)))
+        await clock.sleep(1.5)
+        before_mono = clock.monotonic()
+        assert await gate.check("https://healthy.example/page")
+        assert clock.monotonic() - before_mono <= 2.5
+        verdicts = await stalled
+        faults = [verdict.source.fault for verdict in verdicts if verdict.source is not None]
+        assert web.most_in_all <= 5 + 20 * 5
+        assert web.asked.total() == 401, "nobody starves, and nobody is asked twice"
+        given_up = [fault for fault in faults if "others need its connection" in fault]
+        assert 250 <= len(given_up) <= 300
+        assert sum(map(bool, verdicts)) == 400 - len(given_up), "the last ones had all the time that they needed"
+
+
+async def test_waiters_who_are_gone_leave_their_place_to_others(clock: ManualClock) -> None:
+    web = Web(clock, lambda _: RULES, lambda _: 0.04)
+    gate = Gatekeeper(UA, fetcher=web, clock=clock, cache=CacheOptions(max_concurrent_fetches=1))
+    asking = [asyncio.ensure_future(gate.check(url)) for url in [*sites(5), "https://site0.example:8443/"]]
+    await clock.sleep(0.06)
+    for task in asking[1:3]:
+        task.cancel()
+    assert await asking[4]
+    assert await gate.check("https://another.example/page")
+    waiting = [asyncio.ensure_future(gate.check(f"https://late{place}.example/")) for place in range(3)]
+    await clock.sleep(0.01)
+    await gate.aclose()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in ended] == [ClosedError] * 3
+    assert web.in_flight.total() == 0
+
+
+async def test_all_hops_of_a_fetch_together_have_its_time_limit(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(RULES), lambda _: 20.0)
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        (site,) = sites(1)
+        verdict = await gate.check(site)
+        assert verdict.reason is Reason.UNREACHABLE
+        assert clock.monotonic() == pytest.approx(30)
+        assert verdict.source is not None
+        assert verdict.source.fault.startswith("timeout")
+
+
+async def test_waiting_for_a_place_costs_nothing_of_the_time_limit(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(RULES), lambda url: 14.0)
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        assert all(await gate.check_batch(sites(8)))  # the last pair waits for 42 s at the host that they share
+        assert clock.monotonic() >= 14.0 * 5
+
+
+@pytest.mark.clause("RFC 9309 2.3.1.2")
+@pytest.mark.parametrize(("redirects", "opens"), [(5, False), (6, True)])
+async def test_fifth_redirect_is_followed_and_a_sixth_opens_the_site(
+    clock: ManualClock,
+    redirects: int,
+    opens: bool,  # noqa: FBT001 - as pytest hands it in
+) -> None:
+    chain: Mapping[str, str] = {
+        f"https://hop{place}.example/robots.txt": f"https://hop{place + 1}.example/robots.txt"
+        for place in range(redirects)
+    }
+    web = Web(clock, lambda url: chain.get(url, RULES))
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        assert (await gate.check("https://hop0.example/private")).allowed is opens
+    assert web.asked.total() == 6
+    assert {request.max_redirects for request in web.requests} == {0}
+    assert [request.first_url for request in web.requests][1:] == ["https://hop0.example/robots.txt"] * 5
+
+
+@pytest.mark.parametrize(
+    ("private", "redirected"),
+    [(True, [False, False, False]), (False, [False, True, True]), (None, [False, False, True])],
+    ids=["private", "public", "not known"],
+)
+async def test_redirects_of_who_may_be_public_may_reach_nothing_private(
+    clock: ManualClock,
+    private: bool | None,  # noqa: FBT001 - as pytest hands it in
+    redirected: list[bool],
+) -> None:
+    first = "https://first.example"
+    moves = {f"{first}/robots.txt": f"{first}/r", f"{first}/r": f"{CDN}/robots.txt"}
+    web = Web(clock, lambda url: moves.get(url, RULES))
+    web.private = private
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        assert await gate.check(f"{first}/page")
+    assert [request.redirected for request in web.requests] == redirected
+
+
+class Reserved(Web):
+    """A Fetcher that follows redirects, and does not say where one leads that it does not follow."""
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        result = await super().fetch(request)
+        if isinstance(result, FetchFault):
+            return FetchFault(result.kind, result.detail, result.final_url)
+        return result
+
+
+async def test_a_fetcher_that_does_not_say_where_a_redirect_leads_follows_it_itself(clock: ManualClock) -> None:
+    web = Reserved(clock, moving_to_cdn(RULES))
+    events: list[Event] = []
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        gate.subscribe(events.append)
+        first, second = sites(2)
+        verdict = await gate.check(first.replace("page", "private"))
+        assert verdict.reason is Reason.DISALLOW_RULE
+        assert [request.max_redirects for request in web.requests] == [0, 5]
+        web._answer = moving_to_cdn(CLOSED_FOR_AN_HOUR)
+        await gate.check(second)
+        assert isinstance(gate.try_turn(f"{CDN}/page"), NotYet)
+        assert (await gate.check(f"{CDN}/page")).reason is Reason.TOO_MANY_REQUESTS
+    assert not [event for event in events if isinstance(event, ComponentFailed)]
+
+
+async def test_what_follows_too_many_redirects_itself_opens_the_site(clock: ManualClock) -> None:
+    web = Reserved(clock, lambda url: f"{url}x")
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        verdict = await gate.check(sites(1)[0])
+        assert verdict.source is not None
+        assert verdict.source.result is AccessResult.UNAVAILABLE
+    assert web.asked.total() == 1 + 6
+
+
+async def test_a_tdmrep_json_whose_redirect_is_not_told_is_not_taken_for_none(clock: ManualClock) -> None:
+    tdmrep = "https://site0.example/.well-known/tdmrep.json"
+    web = Reserved(clock, lambda url: f"{CDN}/tdmrep.json" if url == tdmrep else RULES)
+    async with Gatekeeper(UA, fetcher=web, clock=clock, enforce_usage={"tdm"}) as gate:
+        verdict = await gate.check(sites(1)[0])
+    assert (verdict.allowed, verdict.reason) == (False, Reason.USAGE_UNKNOWN)
+
+
+async def test_a_fault_of_a_later_hop_closes_the_site(clock: ManualClock) -> None:
+    def answer(url: str) -> FetchResponse | str:
+        if url.startswith(CDN):
+            raise ConnectionError("refused")
+        return f"{CDN}/robots.txt"
+
+    web = Web(clock, answer)
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        verdict = await gate.check(sites(1)[0])
+    assert verdict.reason is Reason.UNREACHABLE
+    assert FaultKind.INTERNAL in (verdict.source.fault if verdict.source is not None else "")

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import aiohttp
+import pytest
+
+from politesse.errors import ConfigurationError
+from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("connect_timeout_s", 0.0),
+        ("connect_timeout_s", float("inf")),
+        ("total_timeout_s", -1.0),
+        ("total_timeout_s", float("nan")),
+        ("max_body_bytes", 511_999),
+        ("from_address", ""),
+        ("from_address", "bot@example.com\r\nX-Injected: yes"),
+        ("private_addresses", "refuse"),
+        ("proxy", "socks5://127.0.0.1:1080"),
+        ("proxy", "127.0.0.1:3128"),
+        ("proxy", "http://[::1"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        FetchOptions(**{name: value})
+
+
+@pytest.mark.parametrize("proxy", ["ftp://user:secret@127.0.0.1", "http://user:secret@[::1"])
+def test_a_proxy_that_is_refused_is_not_repeated_with_its_password(proxy: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        FetchOptions(proxy=proxy)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_default_options_are_those_of_the_design() -> None:
+    options = FetchOptions()
+    assert (options.connect_timeout_s, options.total_timeout_s) == (10.0, 30.0)
+    assert options.max_body_bytes == 512_000
+    assert options.private_addresses == "redirects"
+    assert options.unguarded_redirects is False
+
+
+def test_verification_cannot_be_switched_off() -> None:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with pytest.raises(ConfigurationError, match="does not verify certificates"):
+        FetchOptions(ssl_context=context)
+
+
+def test_private_addresses_cannot_be_denied_behind_a_proxy_which_resolves_names_itself() -> None:
+    with pytest.raises(ConfigurationError, match="behind a proxy"):
+        FetchOptions(private_addresses="deny", proxy="http://127.0.0.1:3128")
+
+
+async def test_private_addresses_cannot_be_denied_over_a_borrowed_connector() -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ConfigurationError, match="borrowed connector"):
+            AiohttpFetcher("ExampleBot/1.0", FetchOptions(private_addresses="deny"), session=session)

@@ -1,0 +1,315 @@
+"""Clocks that disagree: a wall clock that is set, and a monotonic clock that stands still while the machine sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import AccessResult, CacheOptions, Disallowed, Gatekeeper, HostPolicy, Reason
+from politesse.ports import FetchResponse
+from politesse.queue.queue import PoliteQueue
+from politesse.stores import MemoryStore
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from politesse.testing import Answer
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+PAGE = f"{SITE}/"
+OPEN = "User-agent: *\nDisallow:\n"
+CLOSED = "User-agent: *\nDisallow: /\n"
+MINUTE = 60.0
+HOUR = 3_600.0
+DAY = 86_400.0
+NEVER_AHEAD = CacheOptions(refresh_after=1.0)
+
+
+def step(clock: ManualClock, seconds: float) -> None:
+    """Set the wall clock forward or back."""
+    clock.set_wall(clock.wall() + seconds)
+
+
+def lasting(seconds: int, body: str = OPEN) -> FetchResponse:
+    return FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": f"max-age={seconds}"}, body.encode())
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_machine_that_slept_for_three_days_asks_again() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, CLOSED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(PAGE)
+        step(clock, 3 * DAY)
+        assert gate.peek(PAGE) is None
+        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+        assert fetcher.count(SITE) == 2
+
+
+async def test_site_without_robots_txt_is_open_for_a_day_by_the_wall_clock_too() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [404, CLOSED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.UNAVAILABLE
+        step(clock, DAY)
+        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+
+
+async def test_copy_of_an_unreachable_site_serves_for_a_day_by_the_wall_clock_too() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(600), 503]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(PAGE)
+        clock.advance(700.0)
+        assert (await gate.check(PAGE)).allowed
+        step(clock, DAY)
+        assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+
+
+@pytest.mark.parametrize(("slept_s", "passed_s"), [(HOUR, 0.0), (HOUR, 30.0), (0.0, HOUR), (-HOUR, 30.0), (-HOUR, 0.0)])
+async def test_age_is_what_the_clock_says_that_says_more(slept_s: float, passed_s: float) -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: OPEN, "https://unavailable.example": 404})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        for site in (SITE, "https://unavailable.example"):
+            await gate.check(f"{site}/")
+        step(clock, slept_s)
+        clock.advance(passed_s)
+        for site in (SITE, "https://unavailable.example"):
+            verdict = gate.peek(f"{site}/")
+            assert verdict is not None
+            assert verdict.age_s == max(passed_s, slept_s + passed_s)
+
+
+async def test_copy_near_its_end_by_the_wall_clock_is_asked_for_again_behind_the_answer() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, CLOSED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(PAGE)
+        step(clock, 0.95 * DAY)
+        assert await gate.check(PAGE)
+        await settle()
+        assert not await gate.check(PAGE)
+        assert fetcher.count(SITE) == 2
+
+
+@pytest.mark.parametrize("back_s", [MINUTE, HOUR, 23 * HOUR, 365 * DAY])
+@pytest.mark.parametrize("answer", [OPEN, 404, lasting(86_400)])
+async def test_wall_clock_that_is_set_back_revives_nothing_that_has_held_for_a_day(
+    back_s: float, answer: Answer
+) -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [answer, CLOSED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
+        await gate.check(PAGE)
+        clock.advance(HOUR)
+        step(clock, -back_s)
+        clock.advance(23 * HOUR - 1)
+        assert await gate.check(PAGE)
+        assert fetcher.count(SITE) == 1
+        clock.advance(1.0)
+        assert not await gate.check(PAGE)
+        assert fetcher.count(SITE) == 2
+
+
+async def test_wall_clock_that_is_set_back_revives_no_record_that_memory_has_let_go_of() -> None:
+    sites = [f"https://host{number}.example" for number in range(50)]
+    clock, fetcher = ManualClock(), ScriptedFetcher({site: [OPEN, CLOSED] for site in sites})
+    options = CacheOptions(refresh_after=1.0, max_entries_bytes=10_000)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=options) as gate:
+        for site in sites:
+            await gate.check(f"{site}/")
+        step(clock, -23 * HOUR)
+        clock.advance(DAY - 1)
+        assert await gate.check(f"{sites[0]}/")
+        assert fetcher.count(sites[0]) == 1
+        clock.advance(1.0)
+        for site in sites:
+            assert not await gate.check(f"{site}/")
+
+
+async def test_wall_clock_that_is_set_back_revives_no_record_for_another_gate_of_the_process() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=clock, store=store) as gate:
+        await gate.check(PAGE)
+    clock.advance(HOUR)
+    step(clock, -23 * HOUR)
+    fetcher = ScriptedFetcher({SITE: CLOSED})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=NEVER_AHEAD) as gate:
+        verdict = await gate.check(PAGE)
+        assert (verdict.allowed, verdict.age_s) == (True, HOUR)
+        clock.advance(23 * HOUR)
+        assert not await gate.check(PAGE)
+
+
+async def test_wall_clock_that_is_set_back_revives_no_record_of_another_process() -> None:
+    store, before = MemoryStore(), ManualClock()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=before, store=store) as gate:
+        await gate.check(PAGE)
+    clock, fetcher = ManualClock(before.wall() + HOUR), ScriptedFetcher({SITE: CLOSED})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=NEVER_AHEAD) as gate:
+        verdict = await gate.check(PAGE)
+        assert (verdict.allowed, verdict.age_s) == (True, HOUR)
+        step(clock, -23 * HOUR)
+        clock.advance(23 * HOUR)
+        assert not await gate.check(PAGE)
+
+
+@pytest.mark.parametrize("ahead_s", [1.0, 299.0])
+async def test_record_of_a_clock_that_was_a_little_ahead_is_as_old_as_its_receipt(ahead_s: float) -> None:
+    store, ahead = MemoryStore(), ManualClock()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=ahead, store=store) as gate:
+        await gate.check(PAGE)
+    clock, fetcher = ManualClock(ahead.wall() - ahead_s), ScriptedFetcher({SITE: CLOSED})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=NEVER_AHEAD) as gate:
+        verdict = await gate.check(PAGE)
+        assert (verdict.allowed, verdict.age_s) == (True, 0.0)
+        clock.advance(DAY)
+        assert not await gate.check(PAGE)
+
+
+@pytest.mark.parametrize("answer", [OPEN, 404, 503])
+async def test_record_of_a_clock_that_was_days_ahead_is_asked_for_again(answer: Answer) -> None:
+    store, ahead = MemoryStore(), ManualClock()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: answer}), clock=ahead, store=store) as gate:
+        await gate.check(PAGE)
+    clock, fetcher = ManualClock(ahead.wall() - 3 * DAY), ScriptedFetcher({SITE: CLOSED})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+        assert fetcher.count(SITE) == 1
+
+
+async def test_record_of_a_clock_that_was_days_ahead_does_not_serve_when_its_time_has_come() -> None:
+    store, ahead = MemoryStore(), ManualClock()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=ahead, store=store) as gate:
+        await gate.check(PAGE)
+    clock = ManualClock(ahead.wall() - 3 * DAY)
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 503}), clock=clock, store=store) as gate:
+        for _ in range(4 * 24):
+            assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+            clock.advance(HOUR)
+
+
+async def test_wall_clock_that_was_days_ahead_for_a_time_closes_no_site_for_longer() -> None:
+    clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({SITE: [503, OPEN]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(PAGE)
+        clock.advance(10.0)
+        step(clock, -3 * DAY)
+        verdict = await gate.check(PAGE)
+        assert verdict.not_before is not None
+        assert 50.0 <= verdict.not_before - clock.wall() <= 56.0
+        queue: PoliteQueue[object] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with queue.turn():
+            assert clock.monotonic() < 100.0
+
+
+@pytest.mark.parametrize("swing_s", [1.0, 30.0, 300.0])
+@pytest.mark.parametrize(("answer", "most"), [(OPEN, 1), (lasting(600), 12), (lasting(60), 120), (404, 1), (503, 7)])
+async def test_wall_clock_that_swings_does_not_make_us_ask_again_and_again(
+    swing_s: float, answer: Answer, most: int
+) -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: answer})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        for second in range(3_600):
+            await gate.check(PAGE)
+            await asyncio.sleep(0)
+            step(clock, swing_s if second % 2 else -swing_s)
+            clock.advance(1.0)
+        await settle()
+    assert fetcher.count(SITE) <= most
+
+
+async def test_wall_clock_that_is_set_forward_does_not_shorten_a_backoff() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: 503})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(PAGE)
+        for _ in range(59):
+            step(clock, HOUR)
+            clock.advance(1.0)
+            assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+        assert fetcher.count(SITE) == 1
+        clock.advance(10.0)
+        await gate.check(PAGE)
+        assert fetcher.count(SITE) == 2
+
+
+class Forgetful(MemoryStore):
+    """A store that keeps nothing."""
+
+    async def get(self, key: str, /) -> bytes | None:
+        return None
+
+
+@pytest.mark.parametrize("trouble", [503, 429])
+@pytest.mark.parametrize("sleeps", [True, False])
+async def test_copy_that_the_store_forgot_serves_for_its_time_by_the_clock_that_says_more(
+    trouble: int, *, sleeps: bool
+) -> None:
+    refused = FetchResponse(trouble, f"{SITE}/robots.txt", {"retry-after": "86400"})
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, refused]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=Forgetful()) as gate:
+        await gate.check(PAGE)
+        clock.advance(0.95 * DAY)
+        if not sleeps:
+            step(clock, -23 * HOUR)
+        assert await gate.check(PAGE)
+        await settle()
+        assert fetcher.count(SITE) == 2
+        assert await gate.check(PAGE)
+        if sleeps:
+            step(clock, 0.05 * DAY)
+        else:
+            clock.advance(0.05 * DAY)
+        verdict = await gate.check(PAGE)
+        assert not verdict
+        assert verdict.source is not None
+        assert verdict.source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}
+
+
+@pytest.mark.parametrize("ahead_s", [HOUR, -23 * HOUR])
+@pytest.mark.parametrize("by_robots_txt", [True, False])
+async def test_wall_clock_that_is_set_changes_nothing_about_how_long_a_host_is_left_alone(
+    ahead_s: float, *, by_robots_txt: bool
+) -> None:
+    refusal = FetchResponse(429, "https://example.com:81/robots.txt", {"retry-after": "600"})
+    clock, fetcher = (
+        ManualClock(autojump=True),
+        ScriptedFetcher({SITE: OPEN, f"{SITE}:81": refusal, f"{SITE}:82": OPEN}),
+    )
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        async with gate.turn(PAGE) as turn:
+            if not by_robots_txt:
+                turn.observe(429, {"Retry-After": "600"})
+        if by_robots_txt:
+            await gate.check(f"{SITE}:81/")
+        refused_mono = clock.monotonic()
+        step(clock, ahead_s)
+        assert (await gate.check(f"{SITE}:82/")).reason is Reason.TOO_MANY_REQUESTS
+        assert fetcher.count(f"{SITE}:82") == 0
+        async with gate.turn(PAGE):
+            assert clock.monotonic() - refused_mono == pytest.approx(600.0)
+        assert (await gate.check(f"{SITE}:82/")).reason is Reason.NO_RULE
+
+
+async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_again() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(60), lasting(60), CLOSED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
+        await gate.check(PAGE)
+        clock.advance(MINUTE / 2)
+        first = gate.try_turn(PAGE)
+        assert first
+        waiting = asyncio.ensure_future(gate.take_turn(PAGE))
+        await settle()
+        clock.advance(MINUTE)
+        gate.set_policy("example.com", HostPolicy(min_delay_s=10.0))
+        first.give_back()
+        clock.advance(1.0)
+        await settle()  # the copy has run out, so robots.txt was asked for again, which counts for the pace
+        assert (fetcher.count(SITE), waiting.done()) == (2, False)
+        step(clock, 3 * DAY)
+        clock.advance(10.0)
+        await settle()
+        with pytest.raises(Disallowed):
+            await asyncio.wait_for(waiting, 1)

@@ -1,0 +1,526 @@
+"""A gate that enforces usage preferences denies what a site does not want its content used for, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from politesse import (
+    ConfigurationError,
+    Disallowed,
+    Event,
+    Gatekeeper,
+    NotYet,
+    PacingOptions,
+    PoliteQueue,
+    Preference,
+    Purpose,
+    QueueClosed,
+    Reason,
+    RobotsFetched,
+)
+from politesse._cache.files import SiteFileFetched
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse.testing import Answer
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE = "https://example.com"
+TDMREP = f"{SITE}/.well-known/tdmrep.json"
+PAGE = f"{SITE}/page"
+RESERVED = '[{"location": "/page", "tdm-reservation": 1, "tdm-policy": "https://example.com/p"}]'
+SIGNALS = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nDisallow: /private\n"
+
+
+def _gate(answers: Mapping[str, Answer | list[Answer]], *purposes: str, **options: Any) -> Gatekeeper:
+    options.setdefault("clock", ManualClock(autojump=True))
+    return Gatekeeper(UA, fetcher=ScriptedFetcher(answers), enforce_usage=set(purposes), **options)
+
+
+async def test_by_default_a_preference_is_only_reported() -> None:
+    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.NO_RULE
+        assert verdict.usage is not None
+        assert verdict.usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+        assert verdict.usage.preference(Purpose.TDM) is Preference.UNSTATED
+
+
+async def test_a_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_says_so() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+        verdict = await gate.check(PAGE)
+        assert not verdict
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+        assert "ai-train, by robots.txt line 2: Content-Signal: search=yes, ai-train=no" in verdict.explain()
+        assert verdict.usage is not None
+        assert verdict.usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+        assert gate.peek(PAGE) is not None
+        assert gate.statistics().denied == {Reason.USAGE_DISALLOWED: 2}
+
+
+async def test_a_purpose_that_nobody_enforces_denies_nothing() -> None:
+    async with _gate({SITE: SIGNALS}, "search", "ai-input") as gate:
+        assert await gate.check(PAGE)
+
+
+async def test_a_rule_that_disallows_is_the_reason_before_any_preference() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+        assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
+
+
+async def test_robots_txt_itself_may_be_requested_whatever_it_says() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train", "tdm") as gate:
+        assert (await gate.check(f"{SITE}/robots.txt")).reason is Reason.ROBOTS_TXT
+
+
+async def test_in_report_mode_everything_is_allowed_and_the_reason_told() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train", mode="report") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+
+
+async def test_a_reservation_in_tdmrep_json_denies_what_it_is_about() -> None:
+    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+        assert "tdm, by tdmrep.json entry 1" in str(verdict)
+        assert (await gate.check(f"{SITE}/other")).reason is Reason.NO_RULE
+
+
+async def test_tdmrep_json_is_asked_for_once_in_its_turn_and_only_for_tdm() -> None:
+    clock = ManualClock(autojump=True)
+    asked: list[tuple[str, float]] = []
+
+    class Fetcher(ScriptedFetcher):
+        async def fetch(self, request: Any, /) -> Any:
+            asked.append((request.url, clock.monotonic()))
+            return await super().fetch(request)
+
+    robots = "User-agent: *\nCrawl-delay: 7\n"
+    for purposes, files in ((set[str](), 0), ({"ai-train"}, 0), ({"tdm"}, 1)):
+        asked.clear()
+        fetcher = Fetcher({SITE: robots, TDMREP: RESERVED})
+        async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage=purposes) as gate:
+            await asyncio.gather(*(gate.check(f"{SITE}/{n}") for n in range(5)))
+            assert [url for url, _ in asked] == [f"{SITE}/robots.txt", TDMREP][: 1 + files]
+    assert asked[1][1] - asked[0][1] >= 7.0
+
+
+@pytest.mark.parametrize("answer", [404, 410, 403, '<!doctype html><a href="/">home</a>', "[]", "[{}]"])
+async def test_a_site_without_reservations_reserves_nothing(answer: Answer) -> None:
+    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [500, 503, 429, FetchFault(FaultKind.TIMEOUT, "too late", TDMREP), RuntimeError("broken")],
+    ids=["500", "503", "429", "timeout", "fetcher that raises"],
+)
+async def test_a_tdmrep_json_that_cannot_be_got_closes_the_gate_until_it_is_asked_for_again(answer: Answer) -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: [answer, "[]"]}, "tdm", clock=clock) as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.USAGE_UNKNOWN
+        assert not verdict
+        assert verdict.not_before is not None
+        assert verdict.not_before > clock.wall()
+        assert "tdmrep.json could not be read" in verdict.explain()
+        clock.advance(verdict.not_before - clock.wall() + 1)
+        assert await gate.check(PAGE)
+
+
+@pytest.mark.parametrize("body", ["12", "{}", "[", '"x"', "[" * 100_000, b"\x00\xff"])
+async def test_a_tdmrep_json_that_cannot_be_read_closes_the_gate(body: Answer) -> None:
+    async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.USAGE_UNKNOWN
+        assert gate.peek(PAGE) is not None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FetchResponse(200, TDMREP, {"content-type": "text/html"}, b"Sorry: there is no such page"),
+        FetchResponse(200, TDMREP, {}, "\ufeff <html>".encode()),
+        FetchResponse(200, TDMREP, {"content-type": "application/json"}, "<html>".encode("utf-16")),
+    ],
+)
+async def test_web_page_in_place_of_a_tdmrep_json_reserves_nothing(answer: Answer) -> None:
+    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
+        assert await gate.check(PAGE)
+
+
+async def test_a_tdmrep_json_of_the_media_type_of_web_pages_is_read() -> None:
+    answer = FetchResponse(200, TDMREP, {"content-type": "text/html"}, RESERVED.encode())
+    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+
+
+@pytest.mark.parametrize("second", ["[", "<html>please log in</html>", "12"])
+async def test_what_cannot_be_read_takes_back_no_reservation_that_was_read_before(second: str) -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: [RESERVED, second, "[]"]}, "tdm", clock=clock) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        clock.advance(86_400)
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        clock.advance(86_400)
+        assert await gate.check(PAGE), "what can be read takes it back"
+
+
+async def test_a_tdmrep_json_is_asked_for_again_after_a_day() -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: ["[]", RESERVED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
+        assert await gate.check(PAGE)
+        clock.advance(70_000)
+        assert await gate.check(PAGE)
+        assert fetcher.count(TDMREP) == 1
+        clock.advance(16_500)
+        assert not await gate.check(PAGE)
+        assert fetcher.count(TDMREP) == 2
+
+
+async def test_where_robots_txt_forbids_tdmrep_json_it_is_not_asked_for_and_nothing_is_reserved() -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: *\nDisallow: /.well-known/\n", TDMREP: RESERVED})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
+        assert await gate.check(PAGE)
+        assert gate.peek(PAGE)
+        assert fetcher.count(TDMREP) == 0
+
+
+async def test_try_turn_has_both_files_asked_for_and_then_gives_turns() -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", clock=clock) as gate:
+        turn = gate.try_turn(f"{SITE}/free")
+        async with asyncio.timeout(10):
+            while isinstance(turn, NotYet):
+                await clock.sleep(0.1)
+                turn = gate.try_turn(f"{SITE}/free")
+        turn.give_back()
+        with pytest.raises(Disallowed):
+            gate.try_turn(PAGE)
+
+
+async def test_a_queue_hands_out_what_may_be_used_and_refuses_the_rest() -> None:
+    refused: list[object] = []
+    async with _gate({SITE: SIGNALS, "https://free.example": "", TDMREP: RESERVED}, "ai-train", "tdm") as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda item, verdict: refused.append(item))
+        for url in (PAGE, "https://free.example/a", "https://free.example/b"):
+            await queue.put(url)
+        queue.close()
+        got = []
+        for _ in range(2):
+            async with queue.turn() as turn:
+                got.append(turn.url)
+        await queue.join()
+    assert sorted(got) == ["https://free.example/a", "https://free.example/b"]
+    assert refused == [PAGE]
+
+
+async def test_a_queue_waits_for_a_tdmrep_json_that_fails_at_first() -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: [503, "[]"]}, "tdm", clock=clock) as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with asyncio.timeout(20), queue.turn() as turn:
+            assert turn.url == PAGE
+
+
+def _redirect(url: str, target: str) -> FetchFault:
+    return FetchFault(FaultKind.REDIRECT_LIMIT, "more than 0 redirects", url, 302, location=target)
+
+
+async def test_a_tdmrep_json_that_redirects_into_its_own_site_waits_for_nothing_but_its_turn() -> None:
+    home = f"{SITE}/"
+    async with _gate({SITE: "", TDMREP: _redirect(TDMREP, home), home: "<!doctype html>"}, "tdm") as gate:
+        async with asyncio.timeout(10):
+            assert (await gate.check(PAGE)).reason is Reason.NO_RULE
+
+
+async def test_two_sites_whose_tdmrep_json_redirect_into_each_other_do_not_wait_for_each_other() -> None:
+    other = "https://other.example"
+    other_tdmrep = f"{other}/.well-known/tdmrep.json"
+    answers: dict[str, Answer | list[Answer]] = {
+        TDMREP: _redirect(TDMREP, f"{other}/a"),
+        other_tdmrep: _redirect(other_tdmrep, f"{SITE}/b"),
+        f"{other}/a": RESERVED,
+        f"{SITE}/b": "[]",
+    }
+    async with _gate(answers, "tdm") as gate, asyncio.timeout(10):
+        verdicts = await gate.check_batch([PAGE, f"{other}/page"])
+    assert [verdict.reason for verdict in verdicts] == [Reason.USAGE_DISALLOWED, Reason.UNAVAILABLE]
+
+
+async def test_a_data_txt_that_redirects_to_what_must_not_be_used_is_not_followed() -> None:
+    data_txt = f"{SITE}/data.txt"
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: RESERVED, data_txt: _redirect(data_txt, PAGE), PAGE: "Title: data\n"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
+        answer = await gate.datatxt(SITE)
+    assert "does not want its content used for tdm" in answer.file.fault
+    assert fetcher.count(PAGE) == 0
+
+
+@pytest.mark.filterwarnings("ignore:none of the product tokens")
+async def test_a_view_gets_turns_where_only_the_gatekeeper_must_not_ask_for_tdmrep_json() -> None:
+    robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: ExampleBot-Image\nAllow: /\n"
+    async with _gate({SITE: robots, TDMREP: RESERVED}, "tdm") as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate.agent(tokens="ExampleBot-Image"))
+        await queue.put(PAGE)
+        async with asyncio.timeout(10), queue.turn() as turn:
+            assert turn.url == PAGE
+
+
+async def test_try_turn_tells_of_a_site_that_is_too_slow_though_its_tdmrep_json_is_never_asked_for() -> None:
+    pacing = PacingOptions(max_crawl_delay_s=100.0, on_long_crawl_delay="skip")
+    async with _gate({SITE: "User-agent: *\nCrawl-delay: 9000\n"}, "tdm", pacing=pacing) as gate:
+        refused: list[Reason] = []
+        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda _, verdict: refused.append(verdict.reason))
+        await queue.put(PAGE)
+        queue.close()
+        with pytest.raises(QueueClosed):
+            async with asyncio.timeout(10), queue.turn():
+                pass
+        assert refused == [Reason.TOO_SLOW]
+
+
+async def test_try_turn_alone_has_a_large_tdmrep_json_read_and_asks_for_it_once() -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: "[" + " " * 70_000 + "]"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
+        async with asyncio.timeout(10):
+            while isinstance(turn := gate.try_turn(PAGE), NotYet):
+                await asyncio.sleep(0.001)
+        turn.give_back()
+    assert fetcher.count(TDMREP) == 1
+
+
+async def test_a_tdmrep_json_larger_than_all_that_is_kept_closes_its_own_site_only() -> None:
+    body = b'["' + b"x" * (40 * 1024 * 1024) + b'"]'
+    async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
+        assert gate.peek(PAGE) is not None, "it is not read again for each question"
+        assert await gate.check("https://free.example/")
+
+
+async def test_a_tdmrep_json_that_holds_for_less_than_the_crawl_delay_is_no_hindrance() -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher(
+        {SITE: "User-agent: *\nCrawl-delay: 120\n", TDMREP: FetchResponse(404, TDMREP, {"cache-control": "no-cache"})}
+    )
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate, asyncio.timeout(10):
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with queue.turn():
+            assert clock.monotonic() == 240, "one interval for tdmrep.json, one for the page"
+        assert fetcher.count(TDMREP) == 1
+        clock.advance(300)
+        await gate.check(PAGE)
+        assert fetcher.count(TDMREP) == 2
+
+
+async def test_what_was_asked_for_ahead_ends_with_the_gatekeeper() -> None:
+    fetcher = ScriptedFetcher({SITE: ""})
+    clock = ManualClock(autojump=True)
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"})
+    await gate.sitemaps(SITE)
+    fetcher.gate.clear()
+    async with asyncio.timeout(10):
+        while fetcher.count(TDMREP) == 0:
+            assert isinstance(gate.try_turn(PAGE), NotYet)
+            await clock.sleep(0.1)
+        await gate.aclose()
+    assert not [task for task in asyncio.all_tasks() if "tdmrep" in task.get_name()]
+
+
+async def test_usage_tells_what_both_files_say_and_asks_for_them_itself() -> None:
+    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
+        usage = await gate.usage(PAGE)
+        assert usage is not None
+        assert usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
+        assert usage.preference(Purpose.SEARCH) is Preference.ALLOWED
+        assert usage.preference(Purpose.TDM) is Preference.DISALLOWED
+        assert usage.preference(Purpose.AI_INPUT) is Preference.UNSTATED
+        assert usage.deciding(Purpose.TDM)[0].policy == "https://example.com/p"
+        assert await gate.usage(f"{SITE}/private") is None
+
+
+async def test_a_verdict_tells_of_both_files_where_tdm_is_enforced() -> None:
+    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}, "tdm") as gate:
+        verdict = await gate.check(PAGE)
+        assert verdict.usage is not None
+        assert str(verdict.usage) == "search=allowed, ai-train=disallowed, tdm=disallowed"
+
+
+async def test_views_enforce_what_their_gatekeeper_does() -> None:
+    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+        assert (
+            await gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0").check(PAGE)
+        ).reason is Reason.USAGE_DISALLOWED
+
+
+async def test_a_large_tdmrep_json_is_read_beside_the_event_loop() -> None:
+    body = '[{"location": "/page", "tdm-reservation": 1},' + '{"location": "/x", "tdm-reservation": 0},' * 3_000
+    async with _gate({SITE: "", TDMREP: body[:-1] + "]"}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        assert gate.peek(PAGE) is not None
+
+
+async def test_a_tdmrep_json_that_was_cut_is_not_read() -> None:
+    cut = FetchResponse(200, TDMREP, body=b"[]", truncated=True)
+    async with _gate({SITE: "", TDMREP: cut}, "tdm") as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
+
+
+async def test_the_files_are_told_of_as_events() -> None:
+    events: list[Event] = []
+    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", pacing=PacingOptions(min_delay_s=0.0)) as gate:
+        gate.subscribe(events.append)
+        await gate.check(PAGE)
+    assert [type(event) for event in events if isinstance(event, RobotsFetched | SiteFileFetched)] == [
+        RobotsFetched,
+        SiteFileFetched,
+    ]
+
+
+@pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}, 3, True])
+def test_what_is_no_purpose_is_named(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="enforce_usage"):
+        Gatekeeper(UA, enforce_usage=given)
+
+
+EXTENDED = """User-agent: ExampleBot
+Allow: /
+User-agent: ExampleBot-Extended
+Disallow: /art
+Allow: /art/free
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "preference"),
+    [
+        ("/art/x", Preference.DISALLOWED),
+        ("/art/free", Preference.ALLOWED),
+        ("/news", Preference.UNSTATED),
+    ],
+)
+async def test_the_groups_of_a_policy_token_speak_about_its_purpose(target: str, preference: Preference) -> None:
+    async with _gate({SITE: EXTENDED}, policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:
+        for verdict in (await gate.check(SITE + target), gate.peek(SITE + target)):
+            assert verdict
+            assert verdict.usage is not None
+            assert verdict.usage.preference(Purpose.AI_TRAIN) is preference
+            assert verdict.usage.preference(Purpose.SEARCH) is Preference.UNSTATED
+
+
+async def test_a_policy_token_that_disallows_is_enforced_with_its_line() -> None:
+    async with _gate({SITE: EXTENDED}, "ai-train", policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:
+        verdict = await gate.check(f"{SITE}/art/x")
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+        assert "ai-train, by robots.txt line 4: Disallow: /art" in str(verdict)
+        assert await gate.check(f"{SITE}/art/free")
+
+
+async def test_a_policy_token_that_no_group_names_is_meant_by_the_star() -> None:
+    robots = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
+    async with _gate({SITE: robots}, "tdm", "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+
+
+async def test_without_a_robots_txt_a_policy_token_says_nothing() -> None:
+    async with _gate({SITE: 404}, "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
+        assert await gate.check(PAGE)
+
+
+async def test_one_robots_txt_is_asked_for_once_for_all_tokens_and_a_queue_hands_out() -> None:
+    fetcher = ScriptedFetcher({SITE: EXTENDED})
+    tokens = {"ai-train": "ExampleBot-Extended", "search": "ExampleBot-Search"}
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), policy_tokens=tokens) as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        for n in range(3):
+            await queue.put(f"{SITE}/{n}")
+        async with asyncio.timeout(20):
+            for _ in range(3):
+                async with queue.turn():
+                    pass
+        assert fetcher.count(SITE) == 1
+
+
+@pytest.mark.parametrize("given", [{"training": "X"}, {"ai-train": "a token"}, {"ai-train": ""}])
+def test_a_policy_token_that_is_none_is_named(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"policy_tokens|token="):
+        Gatekeeper(UA, policy_tokens=given)
+
+
+async def test_within_a_turn_what_would_wait_for_its_own_end_is_told_instead_and_asked_for_behind() -> None:
+    clock = ManualClock(autojump=True)
+    other = "http://example.com:8080"
+    answers = {SITE: "", TDMREP: "[]", other: "", f"{other}/.well-known/tdmrep.json": "[]"}
+    async with _gate(answers, "tdm", clock=clock) as gate, asyncio.timeout(20):
+        async with gate.turn(PAGE):
+            verdict = await gate.check(f"{other}/page")  # the same host, which has no second turn meanwhile
+            assert verdict.reason is Reason.USAGE_UNKNOWN
+            assert "within a turn of the same host" in str(verdict)
+            assert await gate.check(f"{SITE}/known")
+        assert await gate.check(f"{other}/page")
+
+
+async def test_what_is_unknown_within_a_turn_is_asked_for_behind_and_known_after_it() -> None:
+    clock = ManualClock(autojump=True)
+    other = "http://example.com:8080"
+    tdmrep = f"{other}/.well-known/tdmrep.json"
+    fetcher = ScriptedFetcher({SITE: "", TDMREP: "[]", other: "", tdmrep: RESERVED})
+    async with Gatekeeper(UA, fetcher=fetcher, enforce_usage={"tdm"}, clock=clock) as gate, asyncio.timeout(20):
+        async with gate.turn(PAGE):
+            assert (await gate.check(f"{other}/page")).reason is Reason.USAGE_UNKNOWN
+            assert fetcher.count(tdmrep) == 0
+        await clock.sleep(60)  # nobody asks again
+        assert fetcher.count(tdmrep) == 1
+        verdict = gate.peek(f"{other}/page")
+        assert verdict is not None
+        assert verdict.reason is Reason.USAGE_DISALLOWED
+
+
+async def test_within_a_turn_of_a_queue_it_is_the_same() -> None:
+    clock = ManualClock(autojump=True)
+    async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        await queue.put(PAGE)
+        async with queue.turn():
+            assert (await gate.check("http://example.com:8080/")).reason is Reason.USAGE_UNKNOWN
+
+
+async def test_a_task_that_was_started_within_a_turn_waits_once_that_is_over() -> None:
+    clock = ManualClock(autojump=True)
+    other = "http://example.com:8080"
+    async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
+        ended = asyncio.Event()
+
+        async def later() -> Reason:
+            await ended.wait()
+            return (await gate.check(f"{other}/")).reason
+
+        async with gate.turn(PAGE):
+            task = asyncio.create_task(later())
+        ended.set()
+        assert await task is Reason.UNAVAILABLE
+
+
+async def test_usage_tells_of_a_tdmrep_json_that_could_not_be_read() -> None:
+    async with _gate({SITE: "", TDMREP: 503}) as gate:
+        usage = await gate.usage(PAGE)
+        assert usage is not None
+        assert usage.preference("tdm") is Preference.UNSTATED
+        assert "not understood: tdmrep.json: could not be read: the server answered with status 503" in usage.explain()
+        async with gate.turn(PAGE):
+            within = await gate.usage("http://example.com:8080/page")
+            assert within is not None
+            assert "within a turn of the same host" in within.explain()

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from politesse import ConfigurationError, PolitesseWarning
+from politesse._gate.identity import Identity
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+@pytest.mark.clause("RFC 9309 2.2.1")
+def test_token_is_the_first_product_of_the_user_agent() -> None:
+    assert Identity.of(UA).tokens == ("examplebot",)
+
+
+def test_several_tokens_keep_their_order_and_make_one_name() -> None:
+    identity = Identity.of(UA, ["ExampleBot-Image", "ExampleBot"])
+    assert identity.tokens == ("examplebot-image", "examplebot")
+    assert identity.agent == "examplebot-image,examplebot"
+
+
+@pytest.mark.parametrize(
+    "user_agent",
+    ["", " ", "Bot/1.0\r\nX-Evil: y", "Bot/1.0\n", "Böt/1.0", " Bot/1.0", "Bot/1.0 ", "Bot\t/1.0"],
+)
+def test_user_agent_that_is_no_header_value_is_refused(user_agent: str) -> None:
+    with pytest.raises(ConfigurationError, match="user_agent="):
+        Identity.of(user_agent)
+
+
+@pytest.mark.parametrize(
+    "user_agent",
+    ["Python/3.11 aiohttp/3.14.5", "python-requests/2.32", "Scrapy/2.14 (+https://scrapy.org)", "curl/8.0", "httpx/1"],
+)
+def test_default_user_agent_of_a_library_is_refused(user_agent: str) -> None:
+    with pytest.raises(ConfigurationError, match="library's default"):
+        Identity.of(user_agent, "MyBot")
+
+
+def test_mozilla_needs_a_token() -> None:
+    browser_like = "Mozilla/5.0 (compatible; ExampleBot/0.1; https://www.example.com/bot.html)"
+    with pytest.raises(ConfigurationError, match="token="):
+        Identity.of(browser_like)
+    assert Identity.of(browser_like, "ExampleBot").tokens == ("examplebot",)
+
+
+@pytest.mark.parametrize("token", ["", "Foo Bar", "Foobot/2.1", "Foobot*", " Foobot ", "ツ", "a,b", "*"])
+def test_token_that_no_file_could_name_is_refused(token: str) -> None:
+    with pytest.raises(ConfigurationError, match="token="):
+        Identity.of(UA, token)
+
+
+def test_no_tokens_at_all_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        Identity.of(UA, [])
+
+
+def test_token_with_digits_is_accepted_with_a_warning() -> None:
+    with pytest.warns(PolitesseWarning, match="mj12bot"):
+        assert Identity.of("MJ12bot/1.0 (+https://example.com)").tokens == ("mj12bot",)
+
+
+def test_token_that_the_user_agent_does_not_contain_is_warned_of() -> None:
+    with pytest.warns(PolitesseWarning, match="occurs in the User-Agent"):
+        Identity.of(UA, "OtherBot")
+
+
+def test_ordinary_identity_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Identity.of(UA, "examplebot")

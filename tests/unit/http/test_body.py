@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from politesse._http.body import BodyError, BoundedBody
+from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.ports import FaultKind
+from politesse.robots import RobotsTxt
+from politesse.robots.lexer import cut_at_line_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT = 512_000  # RFC 9309 2.5: 500 KiB
+FILE = b"User-agent: *\nDisallow: /private\n"
+
+
+def _raw_deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _plain(data: bytes) -> bytes:
+    return data
+
+
+CODECS: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("", _plain),
+    ("identity", _plain),
+    ("gzip", gzip.compress),
+    ("x-gzip", gzip.compress),
+    ("deflate", zlib.compress),
+    ("deflate", _raw_deflate),
+]
+CODEC_IDS = ["none", "identity", "gzip", "x-gzip", "zlib", "raw deflate"]
+COMPRESSED = pytest.mark.parametrize(("encoding", "encode"), CODECS[2:], ids=CODEC_IDS[2:])
+EVERY_CODEC = pytest.mark.parametrize(("encoding", "encode"), CODECS, ids=CODEC_IDS)
+
+
+def _read(encoding: str, octets: bytes, *, limit: int = LIMIT, step: int = 1 << 16) -> tuple[bytes, bool]:
+    """Feed ``octets`` as they would come off the wire, ``step`` at a time, for as long as they are wanted."""
+    body = BoundedBody(encoding, limit)
+    for start in range(0, len(octets), step):
+        if not body.feed(octets[start : start + step]):
+            break
+    return body.finish()
+
+
+@EVERY_CODEC
+@pytest.mark.parametrize("step", [1, 2, 7, 1 << 16])
+def test_a_body_is_decoded_however_it_is_cut_into_pieces(
+    encoding: str, encode: Callable[[bytes], bytes], step: int
+) -> None:
+    assert _read(encoding, encode(FILE), step=step) == (FILE, False)
+
+
+@given(
+    st.sampled_from(CODECS),
+    st.lists(st.binary(max_size=200), max_size=4),
+    st.integers(1, 300),
+)
+def test_what_was_encoded_is_what_is_read(
+    codec: tuple[str, Callable[[bytes], bytes]], parts: list[bytes], step: int
+) -> None:
+    encoding, encode = codec
+    data = b"".join(parts)
+    assert _read(encoding, encode(data), step=step) == (data, False)
+
+
+@pytest.mark.parametrize("encoding", ["GZIP", " gzip ", "GZip"])
+def test_the_name_of_an_encoding_has_no_case_and_no_blanks(encoding: str) -> None:
+    assert _read(encoding, gzip.compress(FILE)) == (FILE, False)
+
+
+@EVERY_CODEC
+def test_no_octets_at_all_are_a_broken_body_if_encoded(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    if encoding in {"", "identity"}:
+        assert BoundedBody(encoding, LIMIT).finish() == (b"", False)
+        return
+    with pytest.raises(BodyError) as caught:
+        BoundedBody(encoding, LIMIT).finish()
+    assert caught.value.kind is FaultKind.TRUNCATED
+
+
+@EVERY_CODEC
+def test_an_encoded_empty_file_is_an_empty_file(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    assert _read(encoding, encode(b""), step=1) == (b"", False)
+
+
+@pytest.mark.clause("RFC 1952 2.2")
+@pytest.mark.parametrize("step", [1, 3, 1 << 16])
+def test_gzip_members_one_behind_the_other_are_one_file(step: int) -> None:
+    octets = gzip.compress(b"User-agent: *\n") + gzip.compress(b"") + gzip.compress(b"Disallow: /private\n")
+    assert _read("gzip", octets, step=step) == (FILE, False)
+
+
+def test_a_gzip_member_that_starts_a_new_piece_is_read() -> None:
+    body = BoundedBody("gzip", LIMIT)
+    assert body.feed(gzip.compress(b"User-agent: *\n"))
+    assert body.feed(gzip.compress(b"Disallow: /private\n"))
+    assert body.finish() == (FILE, False)
+
+
+@COMPRESSED
+@pytest.mark.parametrize("step", [1, 1 << 16])
+@pytest.mark.parametrize("padding", [b"\x00" * 500, b"\n", b"trailing words"])
+def test_padding_behind_the_last_member_is_dropped(
+    encoding: str, encode: Callable[[bytes], bytes], padding: bytes, step: int
+) -> None:
+    assert _read(encoding, encode(FILE) + padding, step=step) == (FILE, False)
+
+
+@pytest.mark.clause("RFC 9309 2.3.1.4")
+@COMPRESSED
+def test_a_body_that_ends_anywhere_before_its_end_is_truncated(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    octets = encode(FILE)
+    for length in range(1, len(octets)):
+        with pytest.raises(BodyError) as caught:
+            _read(encoding, octets[:length])
+        assert caught.value.kind is FaultKind.TRUNCATED, length
+
+
+@pytest.mark.parametrize("length", range(2, len(gzip.compress(b"Disallow: /b\n"))))
+def test_a_second_gzip_member_that_ends_before_its_end_is_truncated(length: int) -> None:
+    with pytest.raises(BodyError, match="ends before its end") as caught:
+        _read("gzip", gzip.compress(FILE) + gzip.compress(b"Disallow: /b\n")[:length])
+    assert caught.value.kind is FaultKind.TRUNCATED
+
+
+@pytest.mark.parametrize(
+    ("encoding", "octets"),
+    [
+        ("gzip", FILE),
+        ("gzip", zlib.compress(FILE)),
+        ("deflate", gzip.compress(FILE)),
+        ("deflate", b"\xff" * 50),
+        ("gzip", gzip.compress(FILE)[:-8] + bytes(8)),
+        ("deflate", zlib.compress(FILE)[:-4] + bytes(4)),
+        ("gzip", gzip.compress(FILE)[:10] + b"\x07" + bytes(40)),  # RFC 1951 3.2.3: block type 3 is an error
+    ],
+    ids=[
+        "plain text as gzip",
+        "zlib as gzip",
+        "gzip as deflate",
+        "noise as deflate",
+        "wrong gzip checksum",
+        "wrong zlib checksum",
+        "gzip broken inside",
+    ],
+)
+@pytest.mark.parametrize("step", [1, 1 << 16])
+def test_a_broken_body_is_an_encoding_fault(encoding: str, octets: bytes, step: int) -> None:
+    with pytest.raises(BodyError, match="is broken") as caught:
+        _read(encoding, octets, step=step)
+    assert caught.value.kind is FaultKind.ENCODING
+
+
+@given(st.sampled_from(["gzip", "x-gzip", "deflate"]), st.binary(max_size=400), st.integers(1, 64))
+def test_no_octets_raise_anything_but_a_body_error(encoding: str, octets: bytes, step: int) -> None:
+    body, truncated, kind = b"", False, None
+    try:
+        body, truncated = _read(encoding, octets, step=step)
+    except BodyError as error:
+        kind = error.kind
+    assert kind in {None, FaultKind.ENCODING, FaultKind.TRUNCATED}
+    assert len(body) <= LIMIT
+    assert not truncated
+
+
+@pytest.mark.parametrize(
+    "encoding", ["br", "zstd", "compress", "gzip, gzip", "gzip, br", "identity, gzip", "x", "\udcff", "gzip;q=1", "*"]
+)
+def test_an_encoding_that_was_not_asked_for_is_a_fault(encoding: str) -> None:
+    with pytest.raises(BodyError, match="not asked for") as caught:
+        BoundedBody(encoding, LIMIT)
+    assert caught.value.kind is FaultKind.ENCODING
+
+
+def test_the_name_of_an_unknown_encoding_is_cut_in_the_message() -> None:
+    with pytest.raises(BodyError) as caught:
+        BoundedBody("x" * 100_000, LIMIT)
+    assert len(caught.value.detail) < 200
+
+
+def test_the_limit_is_never_below_500_kib() -> None:
+    assert MIN_BODY_BYTES == LIMIT
+
+
+def _filled(rule: bytes, end: int) -> bytes:
+    """Return a file in which ``rule``, without its line end, ends at octet number ``end``, counted from 1."""
+    head = b"User-agent: *\n"
+    comment = b"#" * (end - len(head) - 1 - len(rule)) + b"\n"
+    return head + comment + rule
+
+
+@pytest.mark.clause("RFC 9309 2.5")
+@EVERY_CODEC
+@pytest.mark.parametrize("behind", [b"", b"\n", b"\r\n", b"\nDisallow: /more\n"], ids=["end", "LF", "CRLF", "more"])
+def test_a_rule_that_ends_at_octet_512000_is_effective(
+    encoding: str, encode: Callable[[bytes], bytes], behind: bytes
+) -> None:
+    body, truncated = _read(encoding, encode(_filled(b"Disallow: /last", LIMIT) + behind))
+    rules = RobotsTxt.parse(body).rules_for("ExampleBot")
+    assert not rules.allowed("/last")
+    assert truncated == bool(behind)
+    assert rules.allowed("/more")
+
+
+@pytest.mark.clause("RFC 9309 2.5")
+@EVERY_CODEC
+def test_a_line_whose_line_end_is_octet_512000_is_kept(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    file = _filled(b"Disallow: /last", LIMIT - 1) + b"\nDisallow: /more\n"
+    body, truncated = _read(encoding, encode(file))
+    assert body == file[:LIMIT]
+    assert truncated
+
+
+@EVERY_CODEC
+def test_a_file_of_exactly_the_limit_is_whole(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    file = _filled(b"Disallow: /last\n", LIMIT)
+    assert len(file) == LIMIT
+    assert _read(encoding, encode(file)) == (file, False)
+
+
+@EVERY_CODEC
+@pytest.mark.parametrize("beyond", [1, 5, 14])
+def test_a_rule_cut_by_the_limit_is_dropped_not_shortened(
+    encoding: str, encode: Callable[[bytes], bytes], beyond: int
+) -> None:
+    file = _filled(b"Allow: /private\nDisallow: /private/x", LIMIT + beyond)
+    body, truncated = _read(encoding, encode(file))
+    assert truncated
+    assert body.endswith(b"\nAllow: /private\n")
+    assert RobotsTxt.parse(body).rules_for("ExampleBot").match("/private/x").allowed
+
+
+def test_a_cut_allow_opens_nothing() -> None:
+    file = _filled(b"Disallow: /\nAllow: /abc", LIMIT + 2)
+    body, _ = _read("", file)
+    assert not RobotsTxt.parse(body).rules_for("ExampleBot").allowed("/a")
+
+
+def test_what_follows_the_limit_is_ignored() -> None:
+    file = _filled(b"Disallow: /a\n", LIMIT) + b"Disallow: /behind\n"
+    body, truncated = _read("", file)
+    assert (body, truncated) == (file[:LIMIT], True)
+
+
+@pytest.mark.parametrize(
+    ("body", "limit", "kept"),
+    [
+        (b"ab\ncd\n", 2, b"ab"),
+        (b"ab\ncd\n", 3, b"ab\n"),
+        (b"ab\ncd\n", 4, b"ab\n"),
+        (b"ab\ncd\n", 5, b"ab\ncd"),
+        (b"ab\rcd\r", 4, b"ab\r"),
+        (b"ab\r\ncd", 2, b"ab"),
+        (b"ab\r\ncd", 3, b"ab\r"),
+        (b"ab\r\ncd", 4, b"ab\r\n"),
+        (b"ab\r\ncd", 5, b"ab\r\n"),
+        (b"abcdef", 3, b""),
+        (b"\nbcdef", 3, b"\n"),
+    ],
+)
+def test_the_cut_falls_on_the_end_of_a_line(body: bytes, limit: int, kept: bytes) -> None:
+    assert cut_at_line_end(body, limit) == kept
+
+
+def test_a_single_line_longer_than_the_limit_leaves_nothing() -> None:
+    assert _read("", b"Disallow: /" + b"a" * LIMIT) == (b"", True)
+
+
+@COMPRESSED
+@pytest.mark.parametrize("step", [64, 1 << 16])
+def test_a_bomb_is_stopped_at_the_limit_with_bounded_memory(
+    encoding: str, encode: Callable[[bytes], bytes], step: int
+) -> None:
+    bomb = encode(b"Disallow: /a\n" * 2_000_000)  # 26 MB
+    tracemalloc.start()
+    try:
+        body, truncated = _read(encoding, bomb, step=step)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert truncated
+    assert LIMIT - 13 < len(body) <= LIMIT
+    assert peak < 6 * LIMIT
+
+
+@COMPRESSED
+def test_no_more_octets_are_wanted_once_the_limit_is_passed(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    body = BoundedBody(encoding, LIMIT)
+    assert body.feed(encode(b"Disallow: /a\n" * 1_000_000)) is False
+
+
+def test_a_plain_body_is_not_wanted_beyond_the_limit() -> None:
+    body = BoundedBody("", LIMIT)
+    assert body.feed(b"#" * LIMIT)  # one more octet tells whether the limit is the end of a line
+    assert body.feed(b"\n" + b"#" * 1_000_000) is False
+    assert body.finish() == (b"#" * LIMIT, True)
+
+
+def test_gzip_members_that_decode_to_nothing_are_bounded() -> None:
+    empty_members = gzip.compress(b"") * 60_000  # 1.2 MB that stand for no octet
+    with pytest.raises(BodyError, match="encoded octets") as caught:
+        _read("gzip", empty_members)
+    assert caught.value.kind is FaultKind.ENCODING
+
+
+def test_endless_padding_behind_a_gzip_body_is_bounded() -> None:
+    with pytest.raises(BodyError, match="encoded octets"):
+        _read("gzip", gzip.compress(FILE) + bytes(100 << 16))
+
+
+@pytest.mark.parametrize("step", [1, 3, 255, 256, 1 << 16])
+def test_the_bound_on_encoded_octets_is_met_behind_the_limit_in_whatever_pieces_they_come(step: int) -> None:
+    octets = zlib.compress(b"a\n" * 400, 0)  # stored, so that more than twice the limit comes, but behind it
+    assert len(octets) > 2 * 200
+    assert _read("deflate", octets, limit=200, step=step) == (b"a\n" * 100, True)
+
+
+@pytest.mark.parametrize("step", [1, 3, 255, 256, 1 << 16])
+def test_a_fault_close_behind_the_limit_is_a_fault_in_whatever_pieces_it_comes(step: int) -> None:
+    stored = b"\x00\x15\x00\xea\xff" + b"a" * 21  # RFC 1951 3.2.4
+    reserved = b"\x07"  # 3.2.3: a block of a type that is none
+    with pytest.raises(BodyError) as caught:
+        _read("deflate", stored + reserved, limit=20, step=step)
+    assert caught.value.kind is FaultKind.ENCODING
+
+
+@pytest.mark.parametrize(("encoding", "encode"), CODECS[2:], ids=CODEC_IDS[2:])
+def test_what_follows_the_end_is_not_kept(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    body = BoundedBody(encoding, LIMIT)
+    body.feed(encode(FILE))
+    tracemalloc.start()
+    try:
+        for _ in range(1_000):
+            assert body.feed(bytes(900))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000  # the decoder itself, and nothing of what it was given
+    assert body.finish() == (FILE, False)

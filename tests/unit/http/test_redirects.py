@@ -1,0 +1,108 @@
+"""Where a redirect leads; what is followed on real connections is tests/integration/access/test_fetch_redirects.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from politesse._http.redirects import Hops
+from politesse.origin import Origin
+from politesse.ports import FaultKind, FetchFault, FetchRequest
+
+
+def _hops(*seen: str) -> Hops:
+    hops = Hops(FetchRequest(Origin.of("http://a"), max_redirects=5))
+    hops.seen.extend(seen)
+    return hops
+
+
+def _led_to(hops: Hops, location: str) -> str:
+    answer = hops.redirect(301, location)
+    assert not isinstance(answer, FetchFault), answer
+    origin, url = answer
+    assert url.startswith(str(origin))
+    return url
+
+
+def _refused(hops: Hops, location: str) -> FaultKind:
+    answer = hops.redirect(301, location)
+    assert isinstance(answer, FetchFault)
+    return answer.kind
+
+
+@pytest.mark.clause("RFC 3986 5.4")
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("g", "http://a/b/c/g"),
+        ("./g", "http://a/b/c/g"),
+        ("g/", "http://a/b/c/g/"),
+        ("/g", "http://a/g"),
+        ("//g", "http://g/"),  # RFC 3986 6.2.3
+        ("?y", "http://a/b/c/d;p?y"),
+        ("g?y", "http://a/b/c/g?y"),
+        ("g#s", "http://a/b/c/g"),  # a request has no fragment
+        ("g?y#s", "http://a/b/c/g?y"),
+        (";x", "http://a/b/c/;x"),
+        ("g;x", "http://a/b/c/g;x"),
+        ("g;x?y#s", "http://a/b/c/g;x?y"),
+        (".", "http://a/b/c/"),
+        ("./", "http://a/b/c/"),
+        ("..", "http://a/b/"),
+        ("../", "http://a/b/"),
+        ("../g", "http://a/b/g"),
+        ("../..", "http://a/"),
+        ("../../g", "http://a/g"),
+        ("../../../g", "http://a/g"),
+        ("../../../../g", "http://a/g"),
+        ("/./g", "http://a/g"),
+        ("/../g", "http://a/g"),
+        ("g.", "http://a/b/c/g."),
+        ("..g", "http://a/b/c/..g"),
+        ("./g/.", "http://a/b/c/g/"),
+        ("g/../h", "http://a/b/c/h"),
+        ("g;x=1/../y", "http://a/b/c/y"),
+        ("g?y/../x", "http://a/b/c/g?y/../x"),
+        ("http://g/h", "http://g/h"),
+        ("http://g/h/../i?j/../k", "http://g/i?j/../k"),
+    ],
+)
+def test_a_reference_is_resolved_as_in_the_examples_of_the_standard(location: str, url: str) -> None:
+    assert _led_to(_hops("http://a/b/c/d;p?q"), location) == url
+
+
+@pytest.mark.clause("RFC 3986 5.2.2")
+@pytest.mark.parametrize("location", ["#s", "robots.txt", "http://a/x/../robots.txt"])
+def test_a_redirect_to_the_page_that_it_comes_from_is_a_loop(location: str) -> None:
+    assert _refused(_hops(), location) is FaultKind.REDIRECT_LIMIT
+
+
+@pytest.mark.parametrize("location", ["", " ", " \t", " //", "\thttp:x", "/\ud800"])
+def test_a_location_that_says_nothing_is_no_loop(location: str) -> None:
+    assert _refused(_hops(), location) is FaultKind.REDIRECT_TARGET
+
+
+@pytest.mark.clause("RFC 3986 5.2.2")
+@pytest.mark.parametrize("url", ["http://a/robots.txt?", "http://a/robots.txt;", "http://a/robots.txt??"])
+def test_an_empty_query_or_parameter_makes_another_url_and_no_loop(url: str) -> None:
+    assert _led_to(_hops(), url) == url
+    assert _led_to(_hops(), url.removeprefix("http://a")) == url
+    assert _led_to(_hops(), url.removeprefix("http:")) == url
+    assert _refused(_hops(url), url) is FaultKind.REDIRECT_LIMIT
+
+
+@pytest.mark.parametrize("location", ["/a\tb", "/\t/b", "/\t/../b", "b\t/..", "ht\ttp://b/", "http://a/\x00", "/\x7f"])
+def test_a_control_character_is_not_passed_over_since_clients_disagree_about_it(location: str) -> None:
+    assert _refused(_hops(), location) is FaultKind.REDIRECT_TARGET
+
+
+def test_blanks_around_a_location_are_none_of_it() -> None:
+    assert _led_to(_hops(), " \thttp://b/c\t ") == "http://b/c"
+
+
+@pytest.mark.parametrize("location", ["http://[::1/", "http://[v1.x]/", "//[", "http://a:x/", "//a@/"])
+def test_a_broken_authority_is_refused(location: str) -> None:
+    assert _refused(_hops(), location) is FaultKind.REDIRECT_TARGET
+
+
+def test_a_path_that_looks_like_a_literal_without_a_host_is_a_path() -> None:
+    assert _led_to(_hops(), ".http://[::]:..@/x") == "http://a/.http://[::]:..@/x"

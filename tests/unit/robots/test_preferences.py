@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import pytest
+
+from politesse.errors import InvalidURL
+from politesse.robots import Dialect, Quirk, RobotsTxt
+from politesse.usage.model import NOTHING_STATED, Mechanism, Place, Preference, Purpose, Usage, Use
+from politesse.usage.vocabulary import parse_content_usage
+
+ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Preference.UNSTATED
+TRAIN, INPUT, SEARCH = Purpose.AI_TRAIN, Purpose.AI_INPUT, Purpose.SEARCH
+KNOWING = [Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019]
+OTHERS = [dialect for dialect in Dialect if dialect not in KNOWING]
+
+
+def usage_of(*lines: str, target: str = "/", agent: str = "x", dialect: Dialect = Dialect.RFC9309) -> Usage:
+    usage = RobotsTxt.parse("\n".join(lines), dialect).rules_for(agent).usage(target)
+    assert usage is not None
+    return usage
+
+
+def stated(usage: Usage) -> dict[Purpose, Preference]:
+    return {purpose: said for purpose in Purpose if (said := usage.preference(purpose)) is not UNSTATED}
+
+
+def test_file_without_preferences_costs_no_rule_set_anything() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: /a\n").rules_for("x")
+    assert rules.site_usage is None
+    assert rules.usage("/b") is NOTHING_STATED
+
+
+def test_nothing_is_parsed_before_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def parse(value: str) -> dict[Purpose, Preference]:
+        asked.append(value)
+        return parse_content_usage(value)
+
+    monkeypatch.setattr("politesse.robots.preferences.parse_content_usage", parse)
+    rules = RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=n\n").rules_for("x")
+    assert rules.match("/").allowed
+    assert asked == []
+    assert rules.usage("/") == rules.usage("/")
+    assert asked == ["train-ai=n"]  # once
+
+
+def test_statement_tells_where_it_stands_and_to_whom() -> None:
+    (one,) = usage_of(
+        "# note", "User-agent: b", "User-agent: A", "content-USAGE :  /p/ train-ai=n # so", agent="a", target="/p/q"
+    ).statements
+    assert (one.purpose, one.preference) == (TRAIN, DISALLOWED)
+    assert (one.mechanism, one.place, one.number) == (Mechanism.CONTENT_USAGE, Place.ROBOTS_TXT, 4)
+    assert (one.path, one.agent, one.text) == ("/p/", "a", "content-USAGE: /p/ train-ai=n")
+
+
+def test_url_and_target_are_asked_alike() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nContent-Usage: /a train-ai=n\n").rules_for("x")
+    assert rules.usage("https://example.com/a#b") == rules.usage("/a")
+    with pytest.raises(InvalidURL):
+        rules.usage("mailto:us")
+    with pytest.raises(InvalidURL):
+        rules.usage("/a\x00")
+
+
+def test_denied_target_has_no_usage() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: /a\nContent-Usage: train-ai=y\nLicense: https://h/l\n").rules_for(
+        "x"
+    )
+    assert rules.usage("/a") is None
+    assert rules.usage("/b") is not None
+
+
+def test_overruled_statements_are_told() -> None:
+    usage = usage_of("User-agent: *", "Content-Usage: train-ai=n", "Content-Usage: /a train-ai=y", target="/a/b")
+    assert usage.preference(TRAIN) is ALLOWED
+    assert [one.number for one in usage.deciding(TRAIN)] == [3]
+    assert [one.number for one in usage.bearing(TRAIN)] == [2, 3]
+
+
+def test_longest_rule_counts_as_a_whole_and_says_nothing_of_what_it_does_not_name() -> None:
+    lines = (
+        "User-agent: *",
+        "Content-Usage: train-ai=n, search=n",
+        "Content-Usage: /a search=y",
+        "Content-Usage: /b =",
+    )
+    assert stated(usage_of(*lines, target="/a")) == {SEARCH: ALLOWED}
+    usage = usage_of(*lines, target="/b")
+    assert stated(usage) == {}
+    assert [(one.purpose, one.number) for one in usage.statements if one.purpose is None] == [(None, 4)]
+
+
+def test_rule_without_a_path_ranks_with_that_of_the_slash() -> None:
+    # Both are about the whole site, so they are two words on the same paths.
+    for lines in (
+        ["Content-Usage: train-ai=n", "Content-Usage: / train-ai=y"],
+        ["Content-Usage: / train-ai=n", "Content-Usage: train-ai=y"],
+        ["Content-Usage: /* train-ai=n", "Content-Usage: train-ai=y"],
+    ):
+        assert stated(usage_of("User-agent: *", *lines)) == {TRAIN: DISALLOWED}
+
+
+def test_wildcards_see_the_query_as_rules_do() -> None:
+    for line, target, matches in (
+        ("Content-Usage: /*?a=%2F train-ai=n", "/p?a=/", True),
+        ("Content-Usage: /*%2F train-ai=n", "/p?a=%2F", True),
+        ("Content-Usage: /p%2F train-ai=n", "/p/", False),
+        ("Content-Usage: /a$ train-ai=n", "/a", True),
+        ("Content-Usage: /a$ train-ai=n", "/ab", False),
+    ):
+        path = line.split()[1]
+        ruled = not RobotsTxt.parse(f"User-agent: *\nDisallow: {path}\n").rules_for("x").allowed(target)
+        assert ruled is matches
+        assert bool(stated(usage_of("User-agent: *", line, target=target))) is matches, line
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/*100%x", "/a100%25x"),
+        ("/100%x*", "/100%x"),
+        ("/*%4", "/a%4"),
+        ("/*%4*b", "/%254xb"),
+        ("/a?x=%2", "/a?x=%2F"),
+        ("/a?x=%", "/a?x=%3A"),
+    ],
+)
+def test_percent_signs_are_read_as_in_rules(path: str, target: str) -> None:
+    assert not RobotsTxt.parse(f"User-agent: *\nDisallow: {path}\n").rules_for("x").allowed(target)
+    assert stated(usage_of("User-agent: *", f"Content-Usage: {path} train-ai=n", target=target)) == {TRAIN: DISALLOWED}
+
+
+def test_content_usage_before_any_group_is_nobodys() -> None:
+    robots = RobotsTxt.parse("Content-Usage: train-ai=n\nUser-agent: *\nDisallow: /a\n")
+    assert robots.lines[0].quirks == (Quirk.BEFORE_ANY_GROUP,)
+    assert robots.rules_for("x").usage("/") == NOTHING_STATED
+
+
+def test_line_with_a_control_character_says_nothing() -> None:
+    robots = RobotsTxt.parse(
+        "License: https://h/\x01\nContent-Signal: search=no\x02\nUser-agent: *\nContent-Usage: train-ai=n\x03\n"
+    )
+    assert [line.quirks[-1] for line in robots.lines if line.field != "user-agent"] == [Quirk.INVALID_VALUE] * 3
+    assert robots.rules_for("x").usage("/") == NOTHING_STATED
+
+
+@pytest.mark.parametrize("dialect", KNOWING)
+def test_content_usage_is_read_where_paths_are_those_of_rfc_9309(dialect: Dialect) -> None:
+    assert stated(usage_of("User-agent: *", "Content-Usage: train-ai=n", dialect=dialect)) == {TRAIN: DISALLOWED}
+
+
+@pytest.mark.parametrize("dialect", OTHERS)
+def test_content_usage_is_unknown_to_dialects_with_other_paths(dialect: Dialect) -> None:
+    assert stated(usage_of("User-agent: *", "Content-Usage: train-ai=n", "Disallow:", dialect=dialect)) == {}
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_content_usage_ends_the_list_of_agents_where_the_draft_updates_the_dialect(dialect: Dialect) -> None:
+    # KOSTER_1996 takes any field for a rule, RFC9309 this one; to all others it is another record.
+    ends = dialect in {Dialect.RFC9309, Dialect.KOSTER_1996}
+    robots = RobotsTxt.parse("User-agent: a\nContent-Usage: train-ai=n\nUser-agent: b\nDisallow: /x\n", dialect)
+    assert len(robots.groups) == (2 if ends else 1)
+    assert robots.rules_for("a").allowed("/x") is ends
+    assert not robots.rules_for("b").allowed("/x")
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_content_signal_and_license_are_read_in_every_dialect(dialect: Dialect) -> None:
+    usage = usage_of(
+        "User-agent: *", "Content-Signal: ai-train=no", "License: https://h/l", "Disallow: /a", dialect=dialect
+    )
+    assert stated(usage) == {TRAIN: DISALLOWED}
+    assert [license_.url for license_ in usage.licenses] == ["https://h/l"]
+
+
+def test_content_signal_does_not_end_the_list_of_agents() -> None:
+    lines = ("User-agent: a", "Content-Signal: ai-train=no", "User-agent: b", "Disallow: /x")
+    robots = RobotsTxt.parse("\n".join(lines))
+    assert len(robots.groups) == 1
+    assert not robots.rules_for("a").allowed("/x")
+    assert stated(usage_of(*lines, agent="a")) == {TRAIN: DISALLOWED}
+    # It binds who was named before it, as every other record of a group.
+    assert stated(usage_of(*lines, agent="b")) == {}
+
+
+@pytest.mark.parametrize("separator", [",", ", ", ";", "; ", " ", "\t"])
+def test_content_signals_are_separated_by_commas_semicolons_and_blanks(separator: str) -> None:
+    usage = usage_of("User-agent: *", f"Content-Signal: search=yes{separator}ai-train=no", "Allow: /")
+    assert (usage.preference(SEARCH), usage.preference(TRAIN)) == (ALLOWED, DISALLOWED)
+
+
+def test_content_signal_in_the_words_of_cloudflare() -> None:
+    usage = usage_of("User-agent: *", "Content-Signal: search=yes,ai-train=no,use=reference", "Allow: /")
+    assert stated(usage) == {SEARCH: ALLOWED, TRAIN: DISALLOWED}
+    assert usage.preference(INPUT) is UNSTATED
+    assert {one.use for one in usage.statements} == {Use.REFERENCE}
+
+
+SCOPES = (
+    "Content-Signal: search=no",
+    "User-agent: own",
+    "Content-Signal: ai-train=no",
+    "Disallow: /x",
+    "User-agent: without",
+    "Disallow: /y",
+    "User-agent: *",
+    "Content-Signal: ai-input=no",
+    "Disallow: /z",
+)
+
+
+def test_content_signal_of_the_own_group_then_of_everybody_then_of_the_file() -> None:
+    assert stated(usage_of(*SCOPES, agent="own")) == {TRAIN: DISALLOWED}
+    assert stated(usage_of(*SCOPES, agent="without")) == {INPUT: DISALLOWED}
+    assert stated(usage_of(*SCOPES, agent="unnamed")) == {INPUT: DISALLOWED}
+    assert stated(usage_of(*SCOPES[:6], agent="without")) == {SEARCH: DISALLOWED}
+    (of_file,) = usage_of(*SCOPES[:6], agent="without").statements
+    assert (of_file.agent, of_file.number) == ("", 1)
+    (of_everybody,) = usage_of(*SCOPES, agent="without").statements
+    assert (of_everybody.agent, of_everybody.number) == ("*", 8)
+
+
+def test_content_signals_of_one_scope_are_joined_by_the_most_restrictive() -> None:
+    usage = usage_of("User-agent: *", "Content-Signal: search=yes", "Content-Signal: search=no, ai-train=yes")
+    assert stated(usage) == {SEARCH: DISALLOWED, TRAIN: ALLOWED}
+
+
+def test_mechanisms_are_joined_by_the_most_restrictive() -> None:
+    lines = ("User-agent: *", "Content-Signal: ai-train=yes, search=no", "Content-Usage: train-ai=n, search=y")
+    usage = usage_of(*lines)
+    assert stated(usage) == {TRAIN: DISALLOWED, SEARCH: DISALLOWED}
+    assert [one.mechanism for one in usage.deciding(TRAIN)] == [Mechanism.CONTENT_USAGE]
+    assert [one.mechanism for one in usage.deciding(SEARCH)] == [Mechanism.CONTENT_SIGNAL]
+
+
+def test_what_cannot_be_read_is_told_and_says_nothing() -> None:
+    usage = usage_of("User-agent: *", "Content-Signal: whatever", "Content-Usage: ???")
+    assert stated(usage) == {}
+    assert {one.text for one in usage.statements} == {"Content-Signal: whatever", "Content-Usage: ???"}
+    assert usage.explain().count("not understood: robots.txt line") == 2
+
+
+def test_licenses_are_for_everybody_wherever_they_stand() -> None:
+    robots = RobotsTxt.parse(
+        "LICENSE: https://h/A.xml\nUser-agent: a\nDisallow: /x\nLicense: http://other.example:80/ü\n"
+        "User-agent: b\nlicense : /relative.xml\nLicense: https://h/A.xml\nDisallow: /y\n"
+    )
+    assert robots.licenses == ["https://h/A.xml", "http://other.example:80/ü", "https://h/A.xml"]
+    assert robots.lines[5].quirks == (Quirk.INVALID_VALUE,)
+    for agent in ("a", "b", "c"):
+        usage = robots.rules_for(agent).usage("/")
+        assert usage is not None
+        assert [(one.url, one.number) for one in usage.licenses] == [
+            ("https://h/A.xml", 1),
+            ("http://other.example:80/ü", 4),
+            ("https://h/A.xml", 7),
+        ]
+
+
+@pytest.mark.parametrize("value", ["", " ", " # train-ai=n", " train-ai=n\x01"])
+def test_content_usage_that_says_nothing_opens_nothing_to_the_agents_before_it(value: str) -> None:
+    robots = RobotsTxt.parse(f"User-agent: a\nContent-Usage:{value}\nUser-agent: b\nDisallow: /\n")
+    assert [robots.rules_for(agent).allowed("/") for agent in "ab"] == [False, False]
+
+
+def test_license_neither_ends_a_group_nor_separates_its_agents() -> None:
+    robots = RobotsTxt.parse("User-agent: a\nLicense: https://h/l\nUser-agent: b\nDisallow: /x\nLicense: https://h/m\n")
+    assert len(robots.groups) == 1
+
+
+def test_noindex_is_ignored_for_access() -> None:
+    # Google, 2019-09-01: unsupported.
+    rules = RobotsTxt.parse("User-agent: *\nNoindex: /a\n", Dialect.GOOGLE).rules_for("x")
+    assert rules.allowed("/a")
+    assert rules.usage("/a") is NOTHING_STATED
+
+
+def test_preferences_weigh_what_they_hold() -> None:
+    light = RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=n\n").rules_for("x")
+    heavy = RobotsTxt.parse(f"User-agent: *\nContent-Usage: /{'a' * 10_000} train-ai=n\n").rules_for("x")
+    assert heavy.weight_bytes > light.weight_bytes + 10_000
+
+
+def test_a_group_of_many_agents_and_lines_is_not_walked_for_each() -> None:
+    names = "".join(f"User-agent: bot{number}\n" for number in range(20_000))
+    lines = "".join(f"Content-Usage: /{number} train-ai=n\n" for number in range(10_000))
+    usage = RobotsTxt.parse(f"{names}{lines}").rules_for("bot19999").usage("/77")
+    assert usage is not None
+    assert {one.agent for one in usage.statements} == {"bot19999"}
+    assert [one.path for one in usage.applied] == ["/77"]
