@@ -21,10 +21,9 @@
 from politesse._cache.files import FileOutcome, SiteFile, SiteFileFetched
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsFetched
-from politesse._gate.agent import AgentView
-from politesse._gate.gatekeeper import Gatekeeper, Statistics
+from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
-from politesse._gate.state import Decided, LongDelay, MatchingBounded
+from politesse._gate.state import Decided, LongDelay, MatchingBounded, Statistics
 from politesse._pacing.local import HeaderOverruled
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.scopes import AddressNotFound

@@ -23,6 +23,7 @@ from politesse import (
     PoliteQueue,
     Reason,
 )
+from politesse._gate.gatekeeper import agent_of
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.origin import MAX_URL_LENGTH, split
 from politesse.ports import FetchResponse
@@ -167,7 +168,7 @@ async def test_forget_is_not_undone_by_a_flight_that_reads_the_store() -> None:
         fetcher.answers[SITE] = "User-agent: *\nDisallow: /"
         go_on.clear()
         reading.clear()
-        gate.ask_ahead(Origin.of("https://other.example/"))
+        agent_of(gate).ask_ahead(Origin.of("https://other.example/"))
         other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1")
         await gate.forget(SITE)
         asking = asyncio.ensure_future(other.check(f"{SITE}/"))

@@ -26,7 +26,7 @@ from politesse.ports import FetchRequest, FetchResponse
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from politesse._cache.options import CacheOptions
     from politesse._cache.outcome import AccessPolicy, Record, Standing
@@ -137,7 +137,7 @@ class SiteFiles:
         clock: both clocks.
         publisher: receives SiteFileFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
-        daily: the paths of files that hold for a day at most, as robots.txt does; others hold for up to a week.
+        max_days: for how many days a file holds at most; 1 as for robots.txt, or up to 7.
     """
 
     def __init__(
@@ -148,12 +148,10 @@ class SiteFiles:
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float] = random.random,
-        daily: Collection[str] = (),
+        max_days: int = 7,
     ) -> None:
         self._fetcher = fetcher
-        self._weekly_policy = options.file_policy()
-        self._daily_policy = options.file_policy(max_days=1)
-        self._daily = daily
+        self._policy = options.file_policy(max_days)
         self._max_bytes = options.max_site_files_bytes
         self._clock = clock
         self._run = run_of(clock)
@@ -266,7 +264,7 @@ class SiteFiles:
         result = await revalidate(self._fetcher.fetch, FetchRequest(origin, _MAX_REDIRECTS, validators, path))
         now = self._now()
         record = None if record is None else reckoned(record, now)
-        policy = self._daily_policy if path in self._daily else self._weekly_policy
+        policy = self._policy
         record = replace(advance(record, result, now.wall, policy, self._jitter()), moment=now)
         truncated, content_type = (False, "") if before is None else (before.truncated, before.content_type)
         if isinstance(result, FetchResponse) and classify(result, policy) is AccessResult.SUCCESSFUL:

@@ -1,80 +1,335 @@
-"""The gatekeeper: one cache, one pacer, and the gate that all workers of a crawler ask before each request."""
+"""The public interface of the gate: Gatekeeper, and AgentView for each agent of it.
+
+``check`` answers "may I?", ``turn`` answers "may I, and when?", and ``peek`` answers what is known now. The plain way
+of a question is in ``Agent``; ``AgentView.peek`` is the hot path, a shortcut of ``Agent.peek`` for the usual case: the
+origin's key is the slice before the third slash, looked up in a dict whose keys were validated when they were put in,
+and a target without special characters is matched as it is. What is unusual (another spelling of the origin, a host
+policy, an expired entry, enforced usage preferences) takes the plain way.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from asyncio import _get_running_loop
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
-import aiohttp
-
-from politesse._cache.admission import Admission
-from politesse._cache.files import SiteFiles
-from politesse._cache.options import CacheOptions
-from politesse._cache.robots import RobotsCache
-from politesse._cache.robots_fetcher import PacedFetcher
-from politesse._constants import DAY_S
-from politesse._gate.agent import AgentView
-from politesse._gate.enforcement import Enforcement
+from politesse._gate.agent import Exemption
+from politesse._gate.assemble import GateOptions, assemble, check_types
+from politesse._gate.filtering import sift
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.identity import Identity
-from politesse._gate.policy_tokens import PolicyTokens
-from politesse._gate.state import Shared
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PACES_HELD, PacingOptions
-from politesse._pacing.scoped import ScopedPacer
-from politesse._sites.pages import PageFetcher
-from politesse._sites.reservations import TDMREP_JSON, Reservations
-from politesse.clock import SystemClock
+from politesse._gate.judge import match_rules
+from politesse._gate.state import Statistics
+from politesse._gate.tdm import AgentReservations, with_reserved
+from politesse._pacing.turns import holding, take, take_now
+from politesse._sites.pages import Sitemaps, read_data_txt, read_sitemaps
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.events import Event, Publisher
-from politesse.fetch.addresses import SystemResolver
-from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
 from politesse.origin import Origin, split
 from politesse.robots import Dialect
-from politesse.stores.memory import MemoryStore
+from politesse.robots.pattern import is_plain
+from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from politesse._pacing.scoped import Pacer
+    import aiohttp
+
+    from politesse._cache.options import CacheOptions
+    from politesse._gate.agent import Agent
+    from politesse._gate.assemble import GateParts
+    from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.turns import Turn
+    from politesse._sites.data_txt import FieldNames
+    from politesse._sites.pages import DataTxtAnswer
     from politesse.clock import Clock
+    from politesse.events import Event
+    from politesse.fetch.aiohttp import FetchOptions
     from politesse.ports import Fetcher, Resolver, Store
-    from politesse.verdict import Reason
+    from politesse.usage.model import Usage
+    from politesse.verdict import NotYet
 
 Item = TypeVar("Item")
 
+_DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What a gatekeeper has done so far, all its views together.
+
+class AgentView:
+    """The gate for one agent: made by ``Gatekeeper.agent``; a Gatekeeper is the view of its own agent.
+
+    Args:
+        parts: the parts of the gatekeeper.
+        identity: the agent.
 
     Attributes:
-        allowed: how many verdicts allowed.
-        denied: how many denied, by reason; in report mode those that would have.
-        fetches: how often robots.txt was asked for.
-        in_flight: how many origins are being asked now.
-        origins: of how many something is known now.
-        entries_bytes: about how much memory that takes.
-        waiting: how many wait for a turn now.
-        turns: how many turns are under way now.
+        identity: the User-Agent and the product tokens to judge for.
     """
 
-    allowed: int
-    denied: Mapping[Reason, int]
-    fetches: int
-    in_flight: int
-    origins: int
-    entries_bytes: int
-    waiting: int
-    turns: int
+    __slots__ = (
+        "_agent",
+        "_at_once",
+        "_monotonic",
+        "_name",
+        "_parts",
+        "_policies",
+        "_publisher",
+        "_state",
+        "_wall",
+        "identity",
+    )
 
-    @property
-    def decisions(self) -> int:
-        """How many verdicts there were."""
-        return self.allowed + sum(self.denied.values())
+    def __init__(self, parts: GateParts, identity: Identity) -> None:
+        self.identity = identity
+        self._parts = parts
+        self._agent = parts.agent(identity)
+        # Held here as well, because the hot path would pay for each step on the way to them.
+        self._state = state = parts.state
+        self._name = self._agent.name
+        # Where usage preferences are enforced or policy tokens are read, everything takes the plain way.
+        self._at_once = {} if parts.purposes or state.policy_tokens else state.cache.entries
+        self._policies = state.policies
+        self._publisher = state.publisher
+        self._monotonic = state.clock.monotonic
+        self._wall = state.clock.wall
+
+    async def check(self, url: str) -> Verdict:
+        """Return the verdict on ``url``, fetching robots.txt first if need be. It waits for no turn of the page.
+
+        With ``enforce_usage={"tdm"}``, an unknown tdmrep.json is fetched first, and that request waits for a turn of
+        its own. Within a turn of the same host, of whatever scheme or port, waiting would deadlock: then the reason is
+        USAGE_UNKNOWN, and the file is fetched in the background.
+
+        Raises:
+            InvalidURL: if ``url`` is no absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+            WrongEventLoop: if another event loop is running than the gatekeeper's.
+        """
+        verdict = self.peek(url)
+        return await self._agent.check(url) if verdict is None else verdict
+
+    def peek(self, url: str) -> Verdict | None:
+        """Return the verdict on ``url`` if it is known now, else None. It waits for nothing.
+
+        A copy near the end of its lifetime is refreshed in the background.
+
+        Raises:
+            InvalidURL: if ``url`` is no absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+            WrongEventLoop: if another event loop is running than the gatekeeper's.
+        """
+        try:
+            place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        except AttributeError:  # costs nothing where it does not come
+            raise TypeError(f"{url!r:.200} is no str: give the URL as text") from None
+        if (
+            place > 0
+            and (entry := self._at_once.get(url[:place])) is not None
+            and (not self._policies or entry.origin.pacing_host not in self._policies)
+        ):
+            rules = entry.rules.get(self._name)
+            now_mono, now_wall = self._monotonic(), self._wall()
+            state = self._state
+            loop = _get_running_loop()  # None where none is running: what is known may be reported all the same
+            if (
+                rules is not None
+                and now_mono < entry.refresh_mono
+                and now_wall < entry.refresh_wall
+                and (loop is state.loop or loop is None)
+            ):
+                target = url[place:]
+                if is_plain(target) is not None and "/." not in target:
+                    match = rules.decide(target)
+                else:
+                    match = match_rules(url, target, rules)
+                entry.used = True
+                allowed = match.allowed
+                if allowed:
+                    state.allowed += 1
+                elif match.reason is _DISALLOW_RULE:
+                    state.disallowed += 1
+                    allowed = state.reports
+                else:
+                    allowed = state.count(match.reason)
+                age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
+                if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
+                    age_s = wall_age_s
+                verdict = Verdict(url, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
+                if self._publisher.subscribers:
+                    self._agent.publish_verdict(verdict)
+                return verdict
+        return self._agent.peek(url)
+
+    async def check_batch(self, urls: Iterable[str]) -> list[Verdict]:
+        """Return the verdicts on ``urls`` in their order; the robots.txt files are fetched at the same time.
+
+        What is no URL gets a verdict with the reason INVALID_URL, so that the others are answered all the same.
+
+        Raises:
+            TypeError: if ``urls`` is a string.
+            ClosedError: if the gatekeeper is closed.
+        """
+        if isinstance(urls, str):
+            raise TypeError(f"check_batch({urls!r:.100}): give an iterable of URLs, or use check for one")
+        self._state.check_usable()
+        asked = list(urls)
+        verdicts: dict[int, Verdict] = {}
+        unknown: dict[Origin, list[int]] = {}
+        for place, url in enumerate(asked):
+            verdict = self.peek_or_invalid(url)
+            if verdict is None:
+                unknown.setdefault(split(url)[0], []).append(place)
+            else:
+                verdicts[place] = verdict
+
+        async def ask(places: list[int]) -> None:
+            for place in places:
+                verdicts[place] = await self.check(asked[place])
+
+        await asyncio.gather(*(ask(places) for places in unknown.values()))
+        return [verdicts[place] for place in range(len(asked))]
+
+    def filter(
+        self,
+        source: Iterable[Item] | AsyncIterable[Item],
+        *,
+        key: Callable[[Item], str] | None = None,
+        max_pending: int = 10_000,
+    ) -> AsyncGenerator[tuple[Item, Verdict], None]:
+        """Yield every item of ``source`` with its verdict, each as soon as it is known, not in order.
+
+        Args:
+            source: an iterable or asynchronous iterable, endless ones included; read only as far as there is room.
+            key: returns the URL of an item; without it the items are URLs.
+            max_pending: how many items may wait for a robots.txt at once; positive.
+
+        What is no URL comes with the reason INVALID_URL. If the source raises, the items that it gave before are
+        yielded first.
+
+        Raises:
+            TypeError: if ``source`` is a string.
+            ConfigurationError: if ``max_pending`` is not positive.
+            ClosedError: if the gatekeeper is closed.
+        """
+        if isinstance(source, str):
+            raise TypeError(f"filter({source!r:.100}): give an iterable of URLs or items, or use check for one")
+        self._state.check_usable()
+        if max_pending < 1:
+            raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
+        return sift(self, source, key, max_pending)
+
+    @asynccontextmanager
+    async def turn(
+        self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None
+    ) -> AsyncGenerator[Turn, None]:
+        """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
+
+        It covers one hop: request without following redirects, and take the next turn after leaving this one. The
+        pause to the next request counts from the end of the block, however it ends.
+
+        Args:
+            url: what to request.
+            max_wait_s: how long to wait at the most, for robots.txt and for the turn; None for no limit.
+            exempt: why this one is made without checking robots.txt, as in ``"by agreement"``; None where it is not.
+                The pace is kept, and a policy that denies holds, all the same.
+
+        Raises:
+            Disallowed: if it may not be requested, even if that is found out after the wait.
+            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
+            InvalidURL: if ``url`` is no absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+            ConfigurationError: for an exemption without a reason.
+        """
+        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn, holding(turn):
+            yield turn
+
+    async def take_turn(self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
+        """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it."""
+        self._state.check_usable()
+        gate = self if exempt is None else Exemption(self._agent, exempt)
+        return await take(gate, self._agent, self._state.pacer, self._state.clock, url, max_wait_s)
+
+    def try_turn(self, url: str) -> Turn | NotYet:
+        """Return a turn if there is one now, else when there may be one. It waits for nothing.
+
+        The robots.txt of an unknown origin is fetched in the background. A turn that is not entered is given back with
+        a ResourceWarning.
+
+        Raises:
+            Disallowed: if ``url`` may not be requested.
+            InvalidURL: if ``url`` is no absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+        """
+        self._state.check_usable()
+        return take_now(self, self._agent, self._state.pacer, self._state.clock, url)
+
+    async def datatxt(self, origin: Origin | str, *, fields: FieldNames | None = None) -> DataTxtAnswer:
+        """Return what an origin says in its data.txt about its datasets.
+
+        The file is fetched as a page is: only if robots.txt allows it, and in its turn, which may take as long as the
+        pace of the host does. It is kept, and concurrent callers share one request, which bears the gatekeeper's own
+        User-Agent; each hop of a redirect is checked and has a turn. So do not wait for it within a turn of the same
+        host. What it says has no effect on any verdict.
+
+        Args:
+            origin: the origin, or a URL of it.
+            fields: names for its fields; see ``DataTxt.parse``.
+
+        Raises:
+            InvalidURL: if ``origin`` is none.
+            ClosedError: if the gatekeeper is closed.
+        """
+        self._state.check_usable()
+        reading = self._state.cache.reading
+        return await read_data_txt(self._agent, self._parts.files, reading, Origin.given(origin), fields)
+
+    async def sitemaps(self, origin: Origin | str) -> Sitemaps:
+        """Return the sitemaps that the robots.txt of an origin lists, fetching robots.txt first if need be.
+
+        The origin is given as such or as a URL of it. Sitemaps are listed for every agent alike.
+
+        Raises:
+            InvalidURL: if ``origin`` is none.
+            ClosedError: if the gatekeeper is closed.
+        """
+        self._state.check_usable()
+        origin = Origin.given(origin)
+        verdict = self._agent.by_policy(origin.robots_url, origin)
+        if verdict is not None and not verdict.allowed:
+            return Sitemaps(verdict=verdict)
+        cache = self._state.cache
+        return await read_sitemaps(await cache.entry(origin, self._name), cache.reading, self._name)
+
+    async def usage(self, url: str) -> Usage | None:
+        """Return what a site states about the use of a page in its robots.txt and its tdmrep.json.
+
+        tdmrep.json is fetched as a page is; within a turn of the same host an unknown one cannot be waited for. Files
+        that could not be read are reported in the statements. ``politesse.page.response_usage`` returns what the
+        response of the page states, and ``politesse.usage.combine`` combines the two.
+
+        Returns None if the page may not be requested.
+
+        Raises:
+            InvalidURL: if ``url`` is no absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+        """
+        verdict = await self.check(url)
+        if verdict.usage is None:
+            return None
+        reserved = await AgentReservations(self._agent, self._parts.reservations).learn(Origin.of(url))
+        return with_reserved(verdict.site_usage, reserved).usage(url)
+
+    def peek_or_invalid(self, url: str) -> Verdict | None:
+        """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
+        try:
+            return self.peek(url)
+        except InvalidURL as error:
+            return self._agent.invalid(url, error)
+
+
+def agent_of(view: AgentView) -> Agent:
+    """Return the agent of a view: what queues and integrations need of the gate, and users do not."""
+    return view._agent  # noqa: SLF001 - the one way from the public interface to the plumbing
 
 
 class Gatekeeper(AgentView):
@@ -130,64 +385,29 @@ class Gatekeeper(AgentView):
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
     ) -> None:
-        _check_types({"user_agent": (user_agent, str)}, required=True)
-        identity = Identity.of(user_agent, token)
-        if mode not in {"enforce", "report"}:
-            raise ConfigurationError(f"mode={mode!r}: give 'enforce' or 'report'")
-        _check_types({"dialect": (dialect, Dialect), "cache": (cache, CacheOptions), "fetch": (fetch, FetchOptions)})
-        _check_types({"pacing": (pacing, PacingOptions), "session": (session, aiohttp.ClientSession)})
-        _check_methods({"store": (store, "get put delete aclose"), "fetcher": (fetcher, "fetch aclose")})
-        _check_methods({"resolver": (resolver, "resolve"), "policy_tokens": (policy_tokens, "items")})
-        if fetcher is not None and (fetch is not None or session is not None):
-            raise ConfigurationError("fetcher= replaces the fetcher that fetch= and session= are options of")
-        clock = clock or SystemClock()
-        publisher = Publisher()
-        pacing = pacing or PacingOptions()
-        pacer: Pacer = LocalPacer(pacing, clock=clock, publisher=publisher)
-        if pacing.is_scoped:
-            resolver = resolver or SystemResolver()
-            pacer = ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
-        options = _for_pace(cache or CacheOptions(), pacing)
-        fetcher = fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver)
-        admission = Admission(clock, max_concurrent=options.max_concurrent_fetches)
-        total_timeout_s = (fetch or FetchOptions()).total_timeout_s
-        robots_cache = RobotsCache(
-            PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
-            store if store is not None else MemoryStore(),
+        options = GateOptions(
+            user_agent=user_agent,
+            token=token,
             dialect=dialect,
-            options=options,
+            cache=cache,
+            fetch=fetch,
+            pacing=pacing,
+            store=store,
+            session=session,
+            fetcher=fetcher,
+            resolver=resolver,
             clock=clock,
-            publisher=publisher,
+            mode=mode,
+            enforce_usage=enforce_usage,
+            policy_tokens=policy_tokens,
         )
-        shared = Shared(
-            robots_cache,
-            pacer,
-            pacing,
-            clock,
-            publisher,
-            agent=identity.agent,
-            reports=mode == "report",
-            enforcement=Enforcement(enforce_usage) if enforce_usage else None,
-            policy_tokens=PolicyTokens(policy_tokens) if policy_tokens else None,
-        )
-        pages = PageFetcher(
-            self,
-            fetcher,
-            pacer,
-            clock,
-            publisher=publisher,
-            admission=admission,
-            # Wherever it redirects to: what is read to learn what may be used cannot wait for itself.
-            gates={TDMREP_JSON: AgentView(shared, identity, enforces=False)},
-        )
-        shared.files = SiteFiles(pages, options=options, clock=clock, publisher=publisher, daily={TDMREP_JSON})
-        shared.reservations = Reservations(shared.files, robots_cache.reading)
-        super().__init__(shared, identity)
+        parts = assemble(options)
+        super().__init__(parts, parts.identity)
         self._mode = mode
         self._closing: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._shared.check_usable()
+        self._state.check_usable()
         return self
 
     async def __aexit__(
@@ -202,21 +422,14 @@ class Gatekeeper(AgentView):
         error is raised. Calling it again waits for the same end. Raises WrongEventLoop in another event loop than its
         own, unless that one is closed.
         """
-        shared = self._shared
-        if shared.loop is not None and not shared.loop.is_closed():
-            shared.check_loop()
+        state = self._state
+        if state.loop is not None and not state.loop.is_closed():
+            state.check_loop()
         if self._closing is None:
-            shared.tell_closed()
-            self._closing = asyncio.ensure_future(self._close())
+            state.close()
+            self._closing = asyncio.ensure_future(self._parts.aclose())
         if not self._closing.done():
             await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        shared = self._shared
-        async with AsyncExitStack() as closing:  # the last one first, whatever the ones before raise
-            for part in (shared.cache, shared.files, shared.reservations):
-                closing.push_async_callback(part.aclose)
-            await shared.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
 
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
         """Return a view that judges for other product tokens, the most specific first, over the same cache.
@@ -228,8 +441,8 @@ class Gatekeeper(AgentView):
 
         Raises ConfigurationError, ClosedError.
         """
-        self._shared.check_open()
-        return AgentView(self._shared, Identity.of(user_agent or self.identity.user_agent, tokens))
+        self._state.check_open()
+        return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, tokens))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
         """Settle ``host``, all its schemes and ports, by a policy from now on; None for robots.txt again.
@@ -237,27 +450,28 @@ class Gatekeeper(AgentView):
         Raises InvalidURL if ``host`` is no host, ConfigurationError for a pace of its own where hosts are not what is
         paced, and ClosedError.
         """
-        self._shared.check_usable()
-        _check_types({"host": (host, str), "policy": (policy, HostPolicy)})
+        self._state.check_usable()
+        check_types({"host": (host, str), "policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
-        shared = self._shared
-        shared.pacer.set_options(origin.pacing_host, None if policy is None else policy.pacing(shared.pacing))
+        state = self._state
+        state.pacer.set_options(origin.pacing_host, None if policy is None else policy.pacing(state.pacing))
         if policy is None:
-            shared.policies.pop(origin.pacing_host, None)
+            state.policies.pop(origin.pacing_host, None)
         else:
-            shared.policies[origin.pacing_host] = policy
+            state.policies[origin.pacing_host] = policy
 
     async def forget(self, origin: Origin | str) -> None:
         """Drop what is known about an origin, given as such or as an URL of it: the next question asks again.
 
         Raises InvalidURL, ClosedError.
         """
-        self._shared.check_usable()
+        self._state.check_usable()
         origin = Origin.given(origin)
-        self._shared.files.forget(origin)
-        await self._shared.cache.forget(origin)
+        self._parts.files.forget(origin)
+        self._parts.tdm_files.forget(origin)
+        await self._state.cache.forget(origin)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed. Returns what ends it.
@@ -265,45 +479,26 @@ class Gatekeeper(AgentView):
         It is called in the midst of the work, so it must be quick. What it raises is logged. Raises ConfigurationError
         for what cannot be called, and ClosedError.
         """
-        self._shared.check_open()
+        self._state.check_open()
         if not callable(subscriber):
             raise ConfigurationError(f"subscriber={subscriber!r:.100}: give a function")
-        return self._shared.publisher.subscribe(subscriber)
+        return self._state.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
         """Return what was done so far; also of a gatekeeper that was closed."""
-        shared = self._shared
+        state = self._state
         return Statistics(
-            allowed=shared.allowed,
-            denied=shared.denials(),
-            fetches=shared.cache.fetches,
-            in_flight=shared.cache.in_flight,
-            origins=len(shared.cache.entries),
-            entries_bytes=shared.cache.weight_bytes,
-            waiting=shared.pacer.waiting,
-            turns=shared.pacer.in_flight,
+            allowed=state.allowed,
+            denied=state.denials(),
+            fetches=state.cache.fetches,
+            in_flight=state.cache.in_flight,
+            origins=len(state.cache.entries),
+            entries_bytes=state.cache.weight_bytes,
+            waiting=state.pacer.waiting,
+            turns=state.pacer.in_flight,
         )
 
     def __repr__(self) -> str:
-        cache = self._shared.cache
+        cache = self._state.cache
         asked = f"{len(cache.entries)} origins known, {cache.in_flight} being asked"
-        return f"<Gatekeeper {self._agent} ({self._mode}): {asked}>"
-
-
-def _for_pace(options: CacheOptions, pacing: PacingOptions) -> CacheOptions:
-    """Return options by which answers hold at least until a turn at our own pace can come."""
-    least_s = min(PACES_HELD * pacing.min_delay_s, DAY_S)
-    return replace(options, min_lifetime_s=max(options.min_lifetime_s, least_s))
-
-
-def _check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
-    for name, (value, wanted) in options.items():
-        if (value is not None or required) and not isinstance(value, wanted):
-            raise ConfigurationError(f"{name}={value!r:.100}: give a {wanted.__name__}")
-
-
-def _check_methods(options: Mapping[str, tuple[object, str]]) -> None:
-    for name, (value, wanted) in options.items():
-        missing = [method for method in wanted.split() if not callable(getattr(value, method, None))]
-        if value is not None and missing:
-            raise ConfigurationError(f"{name}={value!r:.100}: it has no {', '.join(missing)}; see politesse.ports")
+        return f"<Gatekeeper {self._name} ({self._mode}): {asked}>"

@@ -13,8 +13,9 @@ class HostPolicy:
     """What this crawler has settled about a host by other means than robots.txt.
 
     Attributes:
-        deny: request nothing from it, robots.txt included, but where another site's robots.txt redirects there.
-        exempt: request anything from it without asking robots.txt: for one's own servers, or by agreement.
+        deny: request nothing from it, robots.txt included (except as a redirect target of another
+            site's robots.txt).
+        exempt: request anything from it without fetching robots.txt: for one's own servers, or by agreement.
         reason: in words, for the verdicts; an exemption must give one.
         min_delay_s: instead of that of PacingOptions, or None. What the host asks for still counts.
         max_concurrent: instead of that of PacingOptions, or None.
@@ -31,7 +32,12 @@ class HostPolicy:
             raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
         if self.exempt and not self.reason.strip():
             raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
-        self.pacing(PacingOptions())  # raises for numbers that cannot be meant
+        self.pacing(PacingOptions())  # raises for numbers that are out of range
+
+    @property
+    def settles(self) -> bool:
+        """Whether it decides every question about the host, so that robots.txt is not fetched."""
+        return self.deny or self.exempt
 
     def pacing(self, options: PacingOptions) -> PacingOptions:
         """Return ``options`` with what this policy says instead."""

@@ -6,13 +6,15 @@ fetches may train a model. Such groups are read as those of any crawler, ``*`` i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from politesse._gate.identity import checked_token
-from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage, combine
+from politesse.usage.combined import CombinedUsage
+from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from politesse.robots import RuleSet
     from politesse.verdict import StatesUsage
@@ -24,8 +26,11 @@ class PolicyTokens:
     Args:
         tokens: by purpose, the product token whose groups speak about it.
 
+    Attributes:
+        agents: the same, checked and in lower case.
+
     Raises:
-        ConfigurationError: for what is no purpose, or no token.
+        ConfigurationError: for an unknown purpose, or what is no product token.
     """
 
     __slots__ = ("agents",)
@@ -36,34 +41,19 @@ class PolicyTokens:
         }
 
     def usage_of(self, site: StatesUsage | None, rules: Mapping[str, RuleSet]) -> StatesUsage | None:
-        """Return what ``site`` says and what the groups of the tokens say, whose rules are given by token."""
+        """Return what ``site`` states combined with the groups of the tokens, whose rules are given by token."""
         known = {purpose: rules[agent] for purpose, agent in self.agents.items() if agent in rules}
-        return _WithTokens(site, self.agents, known) if known else site
+        if not known:
+            return site
+        said_by_groups = partial(self._usage, known)
+        return CombinedUsage(said_by_groups) if site is None else CombinedUsage(site.usage, said_by_groups)
 
-
-class _WithTokens:
-    """What a robots.txt says about the use of content, the groups of policy tokens included."""
-
-    __slots__ = ("_agents", "_rules", "_site")
-
-    def __init__(
-        self, site: StatesUsage | None, agents: Mapping[Purpose, str], rules: Mapping[Purpose, RuleSet]
-    ) -> None:
-        self._site = site
-        self._agents = agents
-        self._rules = rules
-
-    def usage(self, url: str, /) -> Usage:
-        """Return what is said about a URL; raises InvalidURL."""
-        said = tuple(self._statements(url))
-        usage = Usage(said, said)
-        return usage if self._site is None else combine([self._site.usage(url), usage])
-
-    def _statements(self, url: str) -> Iterator[Statement]:
-        for purpose, rules in self._rules.items():
+    def _usage(self, rules_of: Mapping[Purpose, RuleSet], url: str) -> Usage:
+        statements = []
+        for purpose, rules in rules_of.items():
             match = rules.match(url)
             if match.rule is not None:
-                yield Statement(
+                statement = Statement(
                     purpose,
                     Preference.ALLOWED if match else Preference.DISALLOWED,
                     Mechanism.POLICY_TOKEN,
@@ -71,5 +61,7 @@ class _WithTokens:
                     str(match.rule),
                     match.rule.line,
                     path=match.rule.value,
-                    agent=self._agents[purpose],
+                    agent=self.agents[purpose],
                 )
+                statements.append(statement)
+        return Usage(tuple(statements), tuple(statements))

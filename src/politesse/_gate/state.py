@@ -1,4 +1,4 @@
-"""What a gatekeeper and its views have in common, and what they tell their subscribers."""
+"""What the agents of a gatekeeper share, and the events that they publish."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from politesse.verdict import ALLOWING, Reason
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from weakref import WeakMethod
 
-    from politesse._cache.files import SiteFiles
     from politesse._cache.robots import RobotsCache
-    from politesse._gate.enforcement import Enforcement
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.policy_tokens import PolicyTokens
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.scoped import Pacer
-    from politesse._sites.reservations import Reservations
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
@@ -56,11 +53,11 @@ class MatchingBounded(Event):
 
 @dataclass(frozen=True, slots=True)
 class LongDelay(Event):
-    """A turn was asked for at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
+    """A turn was requested at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
 
     Attributes:
-        origin: whose.
-        delay_s: what it asks for, in seconds.
+        origin: the site.
+        delay_s: the delay that it states, in seconds.
         done: ``"obey"``, ``"cap"`` or ``"skip"``.
     """
 
@@ -69,39 +66,65 @@ class LongDelay(Event):
     done: str
 
 
-class Shared:
-    """What a gatekeeper and its views have in common.
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a gatekeeper has done so far, all its views together.
 
     Attributes:
-        agent: the gatekeeper's own, in whose name files are asked for, whichever view wants to know.
+        allowed: how many verdicts allowed.
+        denied: how many denied, by reason; in report mode those that would have.
+        fetches: how often robots.txt was asked for.
+        in_flight: how many origins are being asked now.
+        origins: of how many something is known now.
+        entries_bytes: about how much memory that takes.
+        waiting: how many wait for a turn now.
+        turns: how many turns are under way now.
+    """
+
+    allowed: int
+    denied: Mapping[Reason, int]
+    fetches: int
+    in_flight: int
+    origins: int
+    entries_bytes: int
+    waiting: int
+    turns: int
+
+    @property
+    def decisions(self) -> int:
+        """How many verdicts there were."""
+        return self.allowed + sum(self.denied.values())
+
+
+class GateState:
+    """The parts that all agents of a gatekeeper share, and what they have counted.
+
+    Attributes:
+        own_name: the gatekeeper's own agent, in whose name all files are fetched.
+        policy_tokens: the tokens whose groups speak about a use; None for none.
         loop: the event loop in which the gate was used first, its own; None before.
-        files: other files than robots.txt; set once there is a gatekeeper, for they are asked for as its own pages are.
-        reservations: what is in those of them that are called tdmrep.json. Set with the files.
-        enforcement: of usage preferences; None where they are only reported.
-        policy_tokens: whose groups speak about a use; None for none.
+        reports: whether every verdict allows (``mode="report"``).
+        policies: by pacing host.
     """
 
     __slots__ = (
-        "agent",
         "allowed",
         "cache",
         "clock",
         "closing",
         "denied",
         "disallowed",
-        "enforcement",
-        "files",
         "loop",
+        "own_name",
         "pacer",
         "pacing",
         "policies",
         "policy_tokens",
         "publisher",
         "reports",
-        "reservations",
     )
 
-    def __init__(  # noqa: PLR0913 - the parts of the whole gate
+    def __init__(
         self,
         cache: RobotsCache,
         pacer: Pacer,
@@ -109,16 +132,12 @@ class Shared:
         clock: Clock,
         publisher: Publisher,
         *,
-        agent: str,
+        own_name: str,
         reports: bool,
-        enforcement: Enforcement | None,
         policy_tokens: PolicyTokens | None,
     ) -> None:
-        self.agent = agent
+        self.own_name = own_name
         self.cache = cache
-        self.files: SiteFiles
-        self.reservations: Reservations
-        self.enforcement = enforcement
         self.policy_tokens = policy_tokens
         self.pacer = pacer
         self.pacing = pacing
@@ -127,14 +146,14 @@ class Shared:
         self.loop: AbstractEventLoop | None = None
         self.reports = reports
         self.policies: dict[str, HostPolicy] = {}
-        # Whom to tell of the close, in order; None once it has come.
+        # The methods to call at the close, in order; None once the gate is closed.
         self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
         self.allowed = 0
         self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
         self.denied: Counter[Reason] = Counter()  # for all other reasons
 
     def count(self, reason: Reason) -> bool:
-        """Count a verdict; return whether it allows, be it because this gate only reports."""
+        """Count a verdict; return whether it allows, as all do in report mode."""
         if reason in ALLOWING:
             self.allowed += 1
             return True
@@ -155,15 +174,15 @@ class Shared:
         self.check_loop()
 
     def check_loop(self) -> None:
-        """Raise WrongEventLoop if another event loop is running than that of the first use; none may be."""
+        """Raise WrongEventLoop if another event loop is running than that of the first use. No loop at all is fine."""
         loop = _get_running_loop()
         if self.loop is None:
             self.loop = loop
         elif loop is not None and loop is not self.loop:
             raise WrongEventLoop
 
-    def tell_closed(self) -> None:
-        """Close the gate: answer nothing from now on, and call all who asked for it by ``AgentView.when_closed``."""
+    def close(self) -> None:
+        """Close the gate: answer nothing from now on, and call the methods that were given to ``Agent.when_closed``."""
         closing, self.closing = self.closing, None
         self.cache.shut()  # at once: a hit of peek looks at nothing but the entries
         for reference in list(closing or ()):

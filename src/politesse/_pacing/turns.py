@@ -133,13 +133,17 @@ def holds_turn_at(host: str) -> bool:
 
 
 class Gate(Protocol):
-    """What taking a turn needs of a gatekeeper."""
+    """Answers whether a URL may be requested."""
 
     async def check(self, url: str, /) -> Verdict:
         """Return the verdict."""
 
     def peek(self, url: str, /) -> Verdict | None:
         """Return the verdict if it is known now."""
+
+
+class PaceSource(Protocol):
+    """Knows what sites state about their pace."""
 
     def pace_rules(self, origin: Origin, /) -> RuleSet | None:
         """Return what the robots.txt of ``origin`` says about pace, if anything is known."""
@@ -148,7 +152,7 @@ class Gate(Protocol):
         """Have robots.txt asked for, without waiting."""
 
 
-async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
+async def take(gate: Gate, agent: PaceSource, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
     """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
     origin = Origin.of(url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
@@ -159,7 +163,7 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
             raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
         checked_mono, checked_wall = clock.monotonic(), clock.wall()
         _heed(pacer, origin, verdict)
-        rules = gate.pace_rules(origin)
+        rules = agent.pace_rules(origin)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
         permit = await pacer.start(origin.pacing_host, str(origin), rules, left_s)
         if not permit.waited:
@@ -172,7 +176,7 @@ async def take(gate: Gate, pacer: Pacer, clock: Clock, url: str, max_wait_s: flo
                 again = verdict if verdict.age_s + passed_s < _HOLDS_S else None
             if again is not None:
                 _heed(pacer, origin, again)
-                if gate.pace_rules(origin) is rules:
+                if agent.pace_rules(origin) is rules:
                     return Turn(again, pacer, permit)
         except BaseException:
             pacer.give_back(permit)
@@ -194,15 +198,15 @@ async def _check(gate: Gate, clock: Clock, url: str, deadline_mono: float | None
     return checking.result() if in_time else None
 
 
-def take_now(gate: Gate, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
+def take_now(gate: Gate, agent: PaceSource, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
     """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
     origin = Origin.of(url)
     verdict = gate.peek(url)
     if verdict is None:
-        gate.ask_ahead(origin)
+        agent.ask_ahead(origin)
         return NotYet(clock.wall(), Bound.ROBOTS_TXT)
     _heed(pacer, origin, verdict)
-    permit = pacer.try_start(origin.pacing_host, str(origin), gate.pace_rules(origin))
+    permit = pacer.try_start(origin.pacing_host, str(origin), agent.pace_rules(origin))
     return permit if isinstance(permit, NotYet) else Turn(verdict, pacer, permit)
 
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._cache.admission import GivenUp
 from politesse._cache.files import FileOutcome, SiteFile
 from politesse._cache.following import follow
 from politesse._cache.robots import fetch_guarded
-from politesse._pacing.turns import take
+from politesse._pacing.turns import Gate, PaceSource, take
 from politesse._sites.data_txt import DATA_TXT, DataTxt
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import UNDECIDED, AccessResult, Disallowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from politesse._cache.admission import Admission
     from politesse._cache.entry import Entry
     from politesse._cache.files import SiteFiles
     from politesse._cache.reading import ReadingThreads
     from politesse._pacing.scoped import Pacer
-    from politesse._pacing.turns import Gate
     from politesse._sites.data_txt import DataRecord, FieldNames
     from politesse.clock import Clock
     from politesse.events import Publisher
@@ -143,34 +140,35 @@ def _denied(verdict: Verdict) -> SiteFile:
     )
 
 
+class GateAndPace(Gate, PaceSource, Protocol):
+    """Answers whether a URL may be requested, and knows the pace of its site."""
+
+
 class PageFetcher:
     """A Fetcher that asks for files as for pages: every hop is permitted by the gate, and takes its turn at its host.
 
     Raises Disallowed where the first hop may not be requested; where a later one may not, that is a fault.
 
     Args:
-        gate: who is asked.
+        agent: whose permission and pace count.
         fetcher: makes the requests, one for each hop; closed by whoever owns it.
         pacer: gives the turns.
         clock: the clocks.
         publisher: hears of what the fetcher raises.
         admission: says how many requests may be under way; waiting for a turn does not count.
-        gates: by the path of a file, who is asked about it and its redirects instead of ``gate``.
     """
 
     def __init__(
         self,
-        gate: Gate,
+        agent: GateAndPace,
         fetcher: Fetcher,
         pacer: Pacer,
         clock: Clock,
         *,
         publisher: Publisher,
         admission: Admission,
-        gates: Mapping[str, Gate],
     ) -> None:
-        self._gate = gate
-        self._gates = gates
+        self._agent = agent
         self._fetcher = fetcher
         self._pacer = pacer
         self._clock = clock
@@ -179,11 +177,10 @@ class PageFetcher:
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Ask once, redirects included."""
-        gate = self._gates.get(request.path, self._gate)
 
         async def ask(hop: FetchRequest) -> FetchResult:
             try:
-                result = await self._request(gate, hop)
+                result = await self._request(hop)
             except Disallowed as error:
                 if not hop.first_url:
                     raise
@@ -203,9 +200,9 @@ class PageFetcher:
     async def aclose(self) -> None:
         """Nothing is open."""
 
-    async def _request(self, gate: Gate, hop: FetchRequest) -> FetchResult:
+    async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
-        with await take(gate, self._pacer, self._clock, hop.url, None) as turn:
+        with await take(self._agent, self._agent, self._pacer, self._clock, hop.url, None) as turn:
             try:
                 async with self._admission.admit(hop.origin.pacing_host):
                     result = await fetch_guarded(self._fetcher, hop, self._publisher)

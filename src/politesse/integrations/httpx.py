@@ -19,7 +19,7 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from politesse._gate.agent import AgentView
+from politesse._gate.gatekeeper import AgentView
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations._request import same_site
 from politesse.integrations.pages import content_codings, headers_alone, may_have_page

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._gate.agent import AgentView
+from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.turns import Turn, holding
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.queue.lanes import Entry, Host, Lane, Line
@@ -165,7 +165,7 @@ class PoliteQueue(Generic[Item]):
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
-        gate.when_closed(self._fail)
+        agent_of(gate).when_closed(self._fail)
 
     async def put(self, url: str, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url``, waiting for room at its host if need be.
@@ -217,7 +217,7 @@ class PoliteQueue(Generic[Item]):
 
     async def join(self) -> None:
         """Wait until all that was put is done; raises ClosedError if the gatekeeper is closed before."""
-        self._gate.check_loop()
+        agent_of(self._gate).check_loop()
         await self._finished.wait()
         if self._size or self._under_way:
             self._raise_failure()
@@ -263,7 +263,7 @@ class PoliteQueue(Generic[Item]):
             url.encode()
         except UnicodeEncodeError:
             raise InvalidURL(url, "holds a lone surrogate, which has no UTF-8 form") from None
-        return self._gate.checked_origin(url)
+        return agent_of(self._gate).checked_origin(url)
 
     def _full(self, origin: Origin) -> Host[Item] | None:
         """Return the host if there is no room at it; raise if nothing can be put at all."""
@@ -400,7 +400,7 @@ class PoliteQueue(Generic[Item]):
     def _watch(self, lane: Lane[Item]) -> None:
         """Have the host of the lane enter the round when its time has come."""
         lane.host.placed = True
-        self._gate.when_ready(lane.origin, partial(self._enter_round, lane.host))
+        agent_of(self._gate).when_ready(lane.origin, partial(self._enter_round, lane.host))
 
     def _park(self, lane: Lane[Item]) -> None:
         """Have the robots.txt of a lane asked for as soon as there is room for it."""
@@ -422,7 +422,7 @@ class PoliteQueue(Generic[Item]):
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._gate.check(lane.entries[0].url), name=f"queue: robots.txt of {lane.origin}")
         self._asking[task] = lane
-        self._quick[task] = self._gate.clock.call_later(_MOMENT_S, partial(self._found_slow, task))
+        self._quick[task] = agent_of(self._gate).clock.call_later(_MOMENT_S, partial(self._found_slow, task))
         task.add_done_callback(self._asked)
 
     def _found_slow(self, task: asyncio.Task[Verdict]) -> None:
@@ -466,8 +466,8 @@ class PoliteQueue(Generic[Item]):
             lane.not_before = not_before
             lane.deferrals += 1
         lane.parked = True
-        wait_s = max(not_before - self._gate.clock.wall(), _MIN_DEFERRAL_S)
-        self._deferred[lane] = self._gate.clock.call_later(wait_s, partial(self._ask_again, lane))
+        wait_s = max(not_before - agent_of(self._gate).clock.wall(), _MIN_DEFERRAL_S)
+        self._deferred[lane] = agent_of(self._gate).clock.call_later(wait_s, partial(self._ask_again, lane))
         return True
 
     def _ask_again(self, lane: Lane[Item]) -> None:
@@ -486,7 +486,7 @@ class PoliteQueue(Generic[Item]):
         self._finished.set()
 
     def _raise_failure(self) -> None:
-        self._gate.check_loop()
+        agent_of(self._gate).check_loop()
         if self._failure is not None:
             raise ClosedError(f"the gatekeeper gives no more turns, with {self._size} URLs queued") from self._failure
 

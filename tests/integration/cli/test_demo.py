@@ -6,11 +6,13 @@ import asyncio
 import io
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 from rich.console import Console
 
 from politesse import ClosedError, FetchOptions, Gatekeeper, Match, Reason, Verdict
+from politesse._gate import assemble
 from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
@@ -218,11 +220,8 @@ def _paced_by(pacer_class: type[LocalPacer]) -> type[Gatekeeper]:
         __slots__ = ()
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            pacer = pacer_class(self._shared.pacing, clock=self.clock)
-            fetcher = self._shared.cache._fetcher
-            fetcher._pacer = pacer  # type: ignore[attr-defined]
-            self._shared.pacer = pacer
+            with patch.object(assemble, "LocalPacer", pacer_class):
+                super().__init__(*args, **options)
 
     return Gate
 

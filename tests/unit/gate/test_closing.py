@@ -18,12 +18,13 @@ from politesse import (
     PoliteQueue,
     StoreError,
 )
+from politesse._gate.gatekeeper import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import AgentView
     from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -109,7 +110,7 @@ ASKED_OF_A_URL: dict[str, Callable[[AgentView, str], Awaitable[object]]] = {
 ASKED: dict[str, Callable[[AgentView], Awaitable[object]]] = {
     "check_batch of nothing": lambda view: view.check_batch([]),
     "filter of nothing": _sifted,
-    "when_ready": lambda view: _now(lambda: view.when_ready(Origin.of(SITE), lambda: None)),
+    "when_ready": lambda view: _now(lambda: agent_of(view).when_ready(Origin.of(SITE), lambda: None)),
     "queue.put": lambda view: _queued(view, f"{SITE}/"),
     "queue.turn": _from_queue,
 }

@@ -19,6 +19,7 @@ from politesse import (
     Reason,
     TooFar,
 )
+from politesse._gate.gatekeeper import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
@@ -129,11 +130,11 @@ async def test_policy_that_exempts_gives_way_to_the_reason_of_the_request(gate: 
 async def test_exempted_is_told_and_counted(gate: Gatekeeper) -> None:
     events: list[Event] = []
     gate.subscribe(events.append)
-    verdict = gate.exempted(f"{SITE}/page", WHY)
+    verdict = agent_of(gate).exempted(f"{SITE}/page", WHY)
     assert events == [Decided(verdict)]
     assert (verdict.allowed, verdict.reason, verdict.note) == (True, Reason.POLICY_EXEMPT, WHY)
     gate.set_policy("example.com", HostPolicy(deny=True))
-    assert not gate.exempted(f"{SITE}/page", WHY)
+    assert not agent_of(gate).exempted(f"{SITE}/page", WHY)
     statistics = gate.statistics()
     assert (statistics.allowed, statistics.denied) == (1, {Reason.POLICY_DENY: 1})
 
@@ -142,7 +143,7 @@ async def test_what_is_no_url_is_not_exempt(gate: Gatekeeper) -> None:
     with pytest.raises(InvalidURL):
         await gate.take_turn("mailto:us", exempt=WHY)
     with pytest.raises(InvalidURL):
-        gate.exempted("mailto:us", WHY)
+        agent_of(gate).exempted("mailto:us", WHY)
     assert gate.statistics().turns == 0
 
 

@@ -19,6 +19,7 @@ from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
 from politesse import ComponentFailed, ConfigurationError, Origin
+from politesse._gate.gatekeeper import agent_of
 from politesse.integrations.scrapy import (
     PoliteDownloader,
     PolitePriorityQueue,
@@ -292,7 +293,7 @@ async def test_what_failed_steers_no_terminal_and_forges_no_log_line(caplog: pyt
     gate = make_gate(crawler_with())
     error = ValueError("\x1b[2J\r\n2026-01-01 CRITICAL forged")
     for origin in (Origin.of("https://example.com"), None):
-        gate.publish(ComponentFailed(origin, "store", error))
+        agent_of(gate).publish(ComponentFailed(origin, "store", error))
     shown = [logging.Formatter("%(message)s").format(record) for record in caplog.records]
     assert [text.split("\n")[0] for text in shown] == [
         "The store failed for https://example.com",

@@ -61,7 +61,7 @@ class CountingView(AgentView):
     __slots__ = ("tries",)
 
     def __init__(self, gate: Gatekeeper) -> None:
-        super().__init__(gate._shared, gate.identity)
+        super().__init__(gate._parts, gate.identity)
         self.tries = 0
 
     def try_turn(self, url: str) -> Turn | NotYet:

@@ -231,7 +231,7 @@ async def test_a_gatekeeper_keeps_no_queue_alive(gate: Gatekeeper) -> None:
     del queue
     gc.collect()
     assert seen() is None
-    assert gate._shared.closing == {}
+    assert gate._state.closing == {}
 
 
 async def test_closing_the_queue_while_much_is_left_ends_no_worker(
@@ -280,7 +280,7 @@ async def test_a_gatekeeper_that_fails_on_a_question_is_as_good_as_closed(fetche
             raise LookupError(url)
 
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock()) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(FailingView(gate._shared, gate.identity))
+        queue: PoliteQueue[object] = PoliteQueue(FailingView(gate._parts, gate.identity))
         await queue.put(f"{A}/1")
         async with waiting(queue, 2) as workers:
             results = await asyncio.gather(*workers, return_exceptions=True)

@@ -373,11 +373,11 @@ async def test_fifth_redirect_is_followed_and_the_sixth_is_not(
 async def test_other_files_are_got_in_the_same_way(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     tdm = f"{SITE}/.well-known/tdmrep.json"
     fetcher.answers[tdm] = "[]"
-    file = await get_file(gate, gate._shared.files, Origin.of(SITE), "/.well-known/tdmrep.json")
+    file = await get_file(gate, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
     assert (file.outcome, file.body) == (FileOutcome.FOUND, b"[]")
     fetcher.answers[SITE] = "User-agent: *\nDisallow: /.well-known/\n"
     await gate.forget(SITE)
-    file = await get_file(gate, gate._shared.files, Origin.of(SITE), "/.well-known/tdmrep.json")
+    file = await get_file(gate, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
     assert (file.outcome, file.body) == (FileOutcome.DISALLOWED, b"")
 
 

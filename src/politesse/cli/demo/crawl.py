@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from politesse import QueuedTurn, Verdict
-    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import AgentView
 
 _HREF = re.compile(r'href="([^"]*)"')
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

@@ -11,7 +11,7 @@ from politesse.origin import Origin
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import AgentView
     from politesse._pacing.turns import Turn
 
 

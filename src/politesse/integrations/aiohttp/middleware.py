@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse._gate.agent import AgentView
+from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.integrations.aiohttp.passage import hand_on, tracing
 from politesse.integrations.aiohttp.sending import ClientDisallowed, introduce, send, take_turn
@@ -90,7 +90,7 @@ class RobotsMiddleware:
         List it last as well: another trace can change headers while they are sent. A request that a middleware makes by
         ``ClientRequest(...)`` is traced only if it is given the traces of the one that it replaces.
         """
-        return tracing(self._gate.publish)
+        return tracing(agent_of(self._gate).publish)
 
     def __repr__(self) -> str:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"

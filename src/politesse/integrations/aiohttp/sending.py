@@ -18,7 +18,7 @@ from politesse.verdict import Disallowed
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import AgentView
     from politesse._gate.identity import Identity
     from politesse._pacing.turns import Turn
 

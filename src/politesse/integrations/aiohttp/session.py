@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiohttp.client import _RequestOptions, _WSConnectOptions
     from aiohttp.typedefs import StrOrURL
 
-    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import AgentView
     from politesse._gate.identity import Identity
     from politesse._pacing.turns import Turn
     from politesse.page import PageDirectives

@@ -23,6 +23,7 @@ from scrapy.core.downloader import Downloader
 from scrapy.exceptions import IgnoreRequest
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
 
+from politesse._gate.gatekeeper import agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations.scrapy.engine import patiently, wake
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     from scrapy.pqueues import QueueProtocol
     from twisted.internet.defer import Deferred
 
-    from politesse._gate.agent import AgentView
-    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse._gate.gatekeeper import AgentView, Gatekeeper
     from politesse._pacing.turns import Turn
     from politesse.verdict import Verdict
 
@@ -177,15 +177,15 @@ class PoliteDownloader(Downloader):
         if not isinstance(turn, NotYet):
             turn.give_back()
             return False
-        if turn.not_before - self._gate.clock.wall() > self._max_wait_s:
+        if turn.not_before - agent_of(self._gate).clock.wall() > self._max_wait_s:
             return False
         self._resting.add(key)
-        view.when_ready(origin, partial(self._rested, key))
+        agent_of(view).when_ready(origin, partial(self._rested, key))
         return True
 
     def _rest_until(self, origin: Origin, verdict: Verdict) -> bool:
         """Do the same until robots.txt may be asked for again, unless that has been put off for too long."""
-        clock = self._gate.clock
+        clock = agent_of(self._gate).clock
         now_mono = clock.monotonic()
         wait_s = max(0.0, (verdict.not_before or 0.0) - clock.wall())
         since_mono = self._deferred_mono.setdefault(str(origin), now_mono)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from politesse._gate.agent import AgentView
+    from politesse._gate.gatekeeper import AgentView
     from politesse.events import Event
 
 logger = logging.getLogger(__name__)

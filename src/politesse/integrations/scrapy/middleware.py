@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from politesse._gate.agent import AgentView
-    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse._gate.gatekeeper import AgentView, Gatekeeper
     from politesse.verdict import Verdict
 
     class Waits(Protocol):

@@ -1,0 +1,190 @@
+"""Building the parts of a gatekeeper, from the bottom up: each is handed what it needs, and nothing is set later."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import aiohttp
+
+from politesse._cache.admission import Admission
+from politesse._cache.files import SiteFiles
+from politesse._cache.options import CacheOptions
+from politesse._cache.robots import RobotsCache
+from politesse._cache.robots_fetcher import PacedFetcher
+from politesse._constants import DAY_S
+from politesse._gate.agent import Agent
+from politesse._gate.enforcement import EnforcingAgent, checked_purposes
+from politesse._gate.identity import Identity
+from politesse._gate.policy_tokens import PolicyTokens
+from politesse._gate.state import GateState
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import PACES_HELD, PacingOptions
+from politesse._pacing.scoped import ScopedPacer
+from politesse._sites.pages import PageFetcher
+from politesse._sites.reservations import Reservations
+from politesse.clock import SystemClock
+from politesse.errors import ConfigurationError
+from politesse.events import Publisher
+from politesse.fetch.addresses import SystemResolver
+from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+from politesse.robots import Dialect
+from politesse.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from politesse._pacing.scoped import Pacer
+    from politesse.clock import Clock
+    from politesse.ports import Fetcher, Resolver, Store
+    from politesse.usage.model import Purpose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOptions:
+    """The arguments of Gatekeeper, checked; see there.
+
+    Raises:
+        ConfigurationError: for arguments of the wrong type, and for those that exclude each other.
+    """
+
+    user_agent: str
+    token: str | Sequence[str] | None
+    dialect: Dialect
+    cache: CacheOptions | None
+    fetch: FetchOptions | None
+    pacing: PacingOptions | None
+    store: Store | None
+    session: aiohttp.ClientSession | None
+    fetcher: Fetcher | None
+    resolver: Resolver | None
+    clock: Clock | None
+    mode: Literal["enforce", "report"]
+    enforce_usage: Collection[str]
+    policy_tokens: Mapping[str, str] | None
+
+    def __post_init__(self) -> None:
+        if self.mode not in {"enforce", "report"}:
+            raise ConfigurationError(f"mode={self.mode!r}: give 'enforce' or 'report'")
+        check_types({"user_agent": (self.user_agent, str)}, required=True)
+        check_types({"dialect": (self.dialect, Dialect), "cache": (self.cache, CacheOptions)})
+        check_types({"fetch": (self.fetch, FetchOptions), "pacing": (self.pacing, PacingOptions)})
+        check_types({"session": (self.session, aiohttp.ClientSession)})
+        _check_methods({"store": (self.store, "get put delete aclose"), "fetcher": (self.fetcher, "fetch aclose")})
+        _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
+        if self.fetcher is not None and (self.fetch is not None or self.session is not None):
+            raise ConfigurationError("fetcher= replaces the fetcher that fetch= and session= are options of")
+
+
+@dataclass(frozen=True, slots=True)
+class GateParts:
+    """The parts of a gatekeeper.
+
+    Attributes:
+        state: what all agents share.
+        identity: the gatekeeper's own.
+        files: files of sites that are fetched as pages, as data.txt.
+        reservations: what the tdmrep.json files of sites say.
+        tdm_files: where they come from.
+        purposes: the uses to enforce preferences for; empty for none.
+    """
+
+    state: GateState
+    identity: Identity
+    files: SiteFiles
+    tdm_files: SiteFiles
+    reservations: Reservations
+    purposes: frozenset[Purpose]
+
+    def agent(self, identity: Identity) -> Agent:
+        """Return the agent of an identity, enforcing usage preferences where the gatekeeper does."""
+        return _agent(self.state, identity, self.purposes, self.reservations)
+
+    async def aclose(self) -> None:
+        """Close all parts, each even if another one raises."""
+        async with AsyncExitStack() as closing:  # in reverse order
+            for part in (self.state.cache, self.files, self.tdm_files, self.reservations):
+                closing.push_async_callback(part.aclose)
+            await self.state.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
+
+
+def assemble(options: GateOptions) -> GateParts:
+    """Build the parts of a gatekeeper.
+
+    Raises:
+        ConfigurationError: for invalid options.
+    """
+    identity = Identity.of(options.user_agent, options.token)
+    purposes = checked_purposes(options.enforce_usage)
+    clock = options.clock or SystemClock()
+    publisher = Publisher()
+    pacing = options.pacing or PacingOptions()
+    resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
+    pacer: Pacer = (
+        LocalPacer(pacing, clock=clock, publisher=publisher)
+        if resolver is None or not pacing.is_scoped
+        else ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
+    )
+    cache_options = _for_pace(options.cache or CacheOptions(), pacing)
+    fetcher = options.fetcher or AiohttpFetcher(
+        options.user_agent, options.fetch, session=options.session, resolver=resolver
+    )
+    admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
+    total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
+    cache = RobotsCache(
+        PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
+        options.store if options.store is not None else MemoryStore(),
+        dialect=options.dialect,
+        options=cache_options,
+        clock=clock,
+        publisher=publisher,
+    )
+    state = GateState(
+        cache,
+        pacer,
+        pacing,
+        clock,
+        publisher,
+        own_name=identity.agent,
+        reports=options.mode == "report",
+        policy_tokens=PolicyTokens(options.policy_tokens) if options.policy_tokens else None,
+    )
+
+    def files_for(agent: Agent, max_days: int) -> SiteFiles:
+        pages = PageFetcher(agent, fetcher, pacer, clock, publisher=publisher, admission=admission)
+        return SiteFiles(pages, options=cache_options, clock=clock, publisher=publisher, max_days=max_days)
+
+    # tdmrep.json is fetched without usage enforcement; enforcing it here would deadlock.
+    tdm_files = files_for(Agent(state, identity), max_days=1)
+    reservations = Reservations(tdm_files, cache.reading)
+    files = files_for(_agent(state, identity, purposes, reservations), max_days=7)
+    return GateParts(state, identity, files, tdm_files, reservations, purposes)
+
+
+def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations) -> Agent:
+    return EnforcingAgent(state, identity, purposes, reservations) if purposes else Agent(state, identity)
+
+
+def _for_pace(options: CacheOptions, pacing: PacingOptions) -> CacheOptions:
+    """Return options by which answers hold at least until a turn at our own pace can come."""
+    least_s = min(PACES_HELD * pacing.min_delay_s, DAY_S)
+    return replace(options, min_lifetime_s=max(options.min_lifetime_s, least_s))
+
+
+def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
+    """Check that each option, given by name with its value and its type, has that type; None is fine unless required.
+
+    Raises:
+        ConfigurationError: for the first that has another type.
+    """
+    for name, (value, wanted) in options.items():
+        if (value is not None or required) and not isinstance(value, wanted):
+            raise ConfigurationError(f"{name}={value!r:.100}: give a {wanted.__name__}")
+
+
+def _check_methods(options: Mapping[str, tuple[object, str]]) -> None:
+    for name, (value, wanted) in options.items():
+        missing = [method for method in wanted.split() if not callable(getattr(value, method, None))]
+        if value is not None and missing:
+            raise ConfigurationError(f"{name}={value!r:.100}: it has no {', '.join(missing)}; see politesse.ports")
