@@ -58,6 +58,20 @@ _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 class AgentView:
     """The gate for one agent: made by ``Gatekeeper.agent``; a Gatekeeper is the view of its own agent.
 
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> site = ScriptedFetcher({"https://example.com": "User-agent: ExampleBot-Image\\nDisallow: /"})
+        >>> async def ask():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site) as gate:
+        ...         images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
+        ...         for view in gate, images:
+        ...             print(bool(await view.check("https://example.com/cat.png")))
+        >>> asyncio.run(ask())
+        True
+        False
+
     Args:
         parts: the parts of the gatekeeper.
         identity: the agent.
@@ -336,33 +350,47 @@ class Gatekeeper(AgentView):
     """An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
     It belongs to the event loop in which it is used first: in another one every method raises WrongEventLoop. Where no
-    event loop runs, ``peek`` answers what is known. It is closed by ``async with`` or ``aclose``.
+    event loop runs, ``peek`` answers what is known. ``async with`` or ``aclose`` closes it.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\\nDisallow: /private"})
+        >>> async def crawl():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site) as gate:
+        ...         verdict = await gate.check("https://example.com/private/diary")
+        ...         print(verdict.allowed, verdict.rule)
+        ...         async with gate.turn("https://example.com/") as turn:
+        ...             turn.observe(200)
+        >>> asyncio.run(crawl())
+        False Disallow: /private
 
     Args:
         user_agent: the User-Agent of the crawler, sent with every robots.txt request; send the same with pages.
         token: the product token that chooses the groups, or several, the most specific first; else the first
             product of ``user_agent``.
-        dialect: the reading of robots.txt.
+        dialect: how robots.txt is read.
         cache: how long answers hold.
         fetch: how robots.txt is fetched.
-        pacing: how slow is polite.
-        store: where records are kept; a MemoryStore unless given. Closed with the gatekeeper.
+        pacing: how fast hosts are requested.
+        store: where records are kept; a MemoryStore by default. It is closed with the gatekeeper.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
-        fetcher: asks for robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
+        fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
         resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those
-            that redirects lead to) and for pacing by address; that of the system unless given.
-        clock: the clocks.
-        mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events tell what
+            that redirects lead to) and for pacing by address; that of the system by default.
+        clock: the clocks; those of the system by default.
+        mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events report what
             would have been denied.
         enforce_usage: the purposes, as ``{"ai-train"}``, for which the content of a site is used, so that pages of
-            sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. What robots.txt
-            states is heeded; for ``tdm`` each site's ``/.well-known/tdmrep.json`` is asked for, too, in its turn, which
-            ``check`` waits for. None unless given: then preferences are only reported, as ``verdict.usage``.
+            sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. The preferences
+            in robots.txt count; for ``tdm``, ``check`` also fetches ``/.well-known/tdmrep.json`` of each site, in a
+            turn of its own. None by default: preferences are reported only, as ``verdict.usage``.
         policy_tokens: by purpose, the product token by which sites allow or disallow it in groups of robots.txt, as
             ``{"ai-train": "ExampleBot-Extended"}``.
 
     Raises:
-        ConfigurationError: for options that cannot be meant.
+        ConfigurationError: for invalid options.
     """
 
     __slots__ = ("_closing", "_mode")
@@ -416,11 +444,13 @@ class Gatekeeper(AgentView):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End all fetches, close fetcher and store. Pending and later calls raise ClosedError.
+        """End all fetches, and close the fetcher and the store. Pending and later calls raise ClosedError.
 
-        A caller that is cancelled does not stop it, nor does a part that raises: all others are closed, and then the
-        error is raised. Calling it again waits for the same end. Raises WrongEventLoop in another event loop than its
-        own, unless that one is closed.
+        Cancelling the caller does not stop it. If a part raises, all others are closed, and then the error is raised.
+        Calling it again waits for the same end.
+
+        Raises:
+            WrongEventLoop: in another event loop than its own, unless its own is closed.
         """
         state = self._state
         if state.loop is not None and not state.loop.is_closed():
@@ -436,19 +466,24 @@ class Gatekeeper(AgentView):
 
         Args:
             tokens: see ``token`` of Gatekeeper.
-            user_agent: what that agent sends with its pages; the gatekeeper's own unless given. robots.txt is
-                still asked for with the gatekeeper's.
+            user_agent: the User-Agent that this agent sends with page requests; the gatekeeper's own by default.
+                robots.txt is always fetched with the gatekeeper's.
 
-        Raises ConfigurationError, ClosedError.
+        Raises:
+            ConfigurationError: for an invalid token or User-Agent.
+            ClosedError: if the gatekeeper is closed.
         """
         self._state.check_open()
         return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, tokens))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
-        """Settle ``host``, all its schemes and ports, by a policy from now on; None for robots.txt again.
+        """Set the policy for ``host``, all its schemes and ports; None removes it.
 
-        Raises InvalidURL if ``host`` is no host, ConfigurationError for a pace of its own where hosts are not what is
-        paced, and ClosedError.
+        Raises:
+            InvalidURL: if ``host`` is no host.
+            ConfigurationError: for ``min_delay_s`` or ``max_concurrent`` of one host where ``PacingOptions(key=...)``
+                paces by address or domain.
+            ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
         check_types({"host": (host, str), "policy": (policy, HostPolicy)})
@@ -463,9 +498,11 @@ class Gatekeeper(AgentView):
             state.policies[origin.pacing_host] = policy
 
     async def forget(self, origin: Origin | str) -> None:
-        """Drop what is known about an origin, given as such or as an URL of it: the next question asks again.
+        """Drop what is known about an origin, given as such or as a URL of it: the next check fetches it again.
 
-        Raises InvalidURL, ClosedError.
+        Raises:
+            InvalidURL: if ``origin`` is none.
+            ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
         origin = Origin.given(origin)
@@ -474,10 +511,16 @@ class Gatekeeper(AgentView):
         await self._state.cache.forget(origin)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed. Returns what ends it.
+        """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed.
 
-        It is called in the midst of the work, so it must be quick. What it raises is logged. Raises ConfigurationError
-        for what cannot be called, and ClosedError.
+        It is called synchronously, so it must be quick. What it raises is logged.
+
+        Returns:
+            A function that ends the subscription.
+
+        Raises:
+            ConfigurationError: if ``subscriber`` is not callable.
+            ClosedError: if the gatekeeper is closed.
         """
         self._state.check_open()
         if not callable(subscriber):
@@ -485,7 +528,7 @@ class Gatekeeper(AgentView):
         return self._state.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
-        """Return what was done so far; also of a gatekeeper that was closed."""
+        """Return a snapshot of the counters; also when the gatekeeper is closed."""
         state = self._state
         return Statistics(
             allowed=state.allowed,

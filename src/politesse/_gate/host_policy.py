@@ -17,8 +17,17 @@ class HostPolicy:
             site's robots.txt).
         exempt: request anything from it without fetching robots.txt: for one's own servers, or by agreement.
         reason: in words, for the verdicts; an exemption must give one.
-        min_delay_s: instead of that of PacingOptions, or None. What the host asks for still counts.
-        max_concurrent: instead of that of PacingOptions, or None.
+        min_delay_s: in place of ``PacingOptions.min_delay_s``; None to keep that. What the host states still counts.
+        max_concurrent: in place of ``PacingOptions.max_concurrent``; None to keep that.
+
+    Raises:
+        ConfigurationError: for a policy that both denies and exempts, an exemption without a reason, and numbers out of
+            range.
+
+    Example:
+        >>> from politesse import HostPolicy
+        >>> HostPolicy(exempt=True, reason="our own server", min_delay_s=0.1).exempt
+        True
     """
 
     deny: bool = False

@@ -68,17 +68,29 @@ class LongDelay(Event):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a gatekeeper has done so far, all its views together.
+    """A snapshot of what a gatekeeper and its views have done so far.
 
     Attributes:
-        allowed: how many verdicts allowed.
-        denied: how many denied, by reason; in report mode those that would have.
-        fetches: how often robots.txt was asked for.
-        in_flight: how many origins are being asked now.
-        origins: of how many something is known now.
-        entries_bytes: about how much memory that takes.
-        waiting: how many wait for a turn now.
-        turns: how many turns are under way now.
+        allowed: the number of verdicts that allowed.
+        denied: the number that denied, by reason; in report mode those that would have.
+        fetches: the number of fetches of robots.txt.
+        in_flight: the number of origins whose robots.txt is being fetched now.
+        origins: the number of origins in the cache.
+        entries_bytes: about how much memory they take.
+        waiting: the number of callers that wait for a turn now.
+        turns: the number of turns under way now.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def count():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         await gate.check("https://example.com/")
+        ...         return gate.statistics()
+        >>> statistics = asyncio.run(count())
+        >>> statistics.decisions, statistics.fetches
+        (1, 1)
     """
 
     allowed: int
@@ -92,7 +104,7 @@ class Statistics:
 
     @property
     def decisions(self) -> int:
-        """How many verdicts there were."""
+        """The number of all verdicts."""
         return self.allowed + sum(self.denied.values())
 
 
