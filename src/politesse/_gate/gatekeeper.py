@@ -56,13 +56,13 @@ _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 
 
 class AgentView:
-    """The gate for one agent: made by ``Gatekeeper.agent``; a Gatekeeper is the view of its own agent.
+    r"""The gate for one agent: made by ``Gatekeeper.agent``; a Gatekeeper is the view of its own agent.
 
     Example:
         >>> import asyncio
         >>> from politesse import Gatekeeper
         >>> from politesse.testing import ScriptedFetcher
-        >>> site = ScriptedFetcher({"https://example.com": "User-agent: ExampleBot-Image\\nDisallow: /"})
+        >>> site = ScriptedFetcher({"https://example.com": "User-agent: ExampleBot-Image\nDisallow: /"})
         >>> async def ask():
         ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site) as gate:
         ...         images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
@@ -347,7 +347,7 @@ def agent_of(view: AgentView) -> Agent:
 
 
 class Gatekeeper(AgentView):
-    """An async cache of robots.txt files, and the gate that crawl workers ask before each request.
+    r"""An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
     It belongs to the event loop in which it is used first: in another one every method raises WrongEventLoop. Where no
     event loop runs, ``peek`` answers what is known. ``async with`` or ``aclose`` closes it.
@@ -356,7 +356,7 @@ class Gatekeeper(AgentView):
         >>> import asyncio
         >>> from politesse import Gatekeeper
         >>> from politesse.testing import ScriptedFetcher
-        >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\\nDisallow: /private"})
+        >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"})
         >>> async def crawl():
         ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site) as gate:
         ...         verdict = await gate.check("https://example.com/private/diary")
