@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakMethod
 
 from politesse._constants import DAY_S
-from politesse._gate.filtering import sift
+from politesse._gate.filtering import ItemFilter
 from politesse._gate.state import Decided, LongDelay, MatchingBounded
 from politesse._pacing.pace import PACES_HELD, longest_stated_s
 from politesse._pacing.turns import holding, holds_turn_at, take, take_now
@@ -219,7 +219,7 @@ class AgentView:
         self._shared.check_usable()
         if max_pending < 1:
             raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
-        return sift(self, source, key, max_pending)
+        return ItemFilter(self.peek_or_invalid, self.check, key, max_pending).run(source)
 
     @asynccontextmanager
     async def turn(
