@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions, Reason, Verdict
 from politesse.origin import Origin
-from politesse.queue.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.pacing.pacing import settle
 

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from politesse.queue.queue import PoliteQueue, QueueClosed
+from politesse.queue import PoliteQueue, QueueClosed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

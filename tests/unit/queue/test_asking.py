@@ -7,7 +7,7 @@ import pytest
 
 from politesse import CacheOptions, Event, Gatekeeper, PacingOptions
 from politesse.ports import FaultKind, FetchFault
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Log, settle, waiting
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import AgentView, Gatekeeper, NotYet, PacingOptions, Turn
-from politesse.queue.queue import PoliteQueue, QueueClosed, QueueStatistics
+from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
 from tests.unit.queue.crawl import UA, A, B, Log
 
 if TYPE_CHECKING:

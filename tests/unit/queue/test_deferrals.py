@@ -6,7 +6,7 @@ import pytest
 
 from politesse import Gatekeeper, Reason
 from politesse.ports import FetchResponse
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
 
 if TYPE_CHECKING:

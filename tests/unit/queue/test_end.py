@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import AgentView, ClosedError, Gatekeeper, Verdict
-from politesse.queue.queue import PoliteQueue, QueueClosed
+from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
 

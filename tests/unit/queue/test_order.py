@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from politesse import Decided, Event, Gatekeeper, HostPolicy, Reason
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, C, Log, waiting
 

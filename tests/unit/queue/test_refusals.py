@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from tests.unit.queue.crawl import NOTHING, UA, A, B, settle, waiting
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from tests.unit.queue.crawl import A, B, settle
 
 
