@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from politesse.testing import ManualClock, ScriptedFetcher
 
 
-async def test_repr_and_statistics_tell_what_it_holds(queue: PoliteQueue[object], gate: Gatekeeper) -> None:
+async def test_repr_and_statistics_show_what_it_holds(queue: PoliteQueue[object], gate: Gatekeeper) -> None:
     await gate.check_batch([A, B])
     assert repr(queue) == "<PoliteQueue: 0 queued at 0 hosts, 0 ready, 0 under way, 0 workers waiting>"
     for url in (f"{A}/1", f"{A}/2", f"{B}/1"):
