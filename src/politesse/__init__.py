@@ -44,7 +44,7 @@ from politesse.fetch.addresses import PublicResolver
 from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
-from politesse.queue.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
 from politesse.stores.memory import MemoryStore
 from politesse.usage.model import Preference, Purpose, Usage

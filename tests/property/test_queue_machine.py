@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions, Reason, Verdict
 from politesse.origin import Origin
-from politesse.queue.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.pacing.pacing import settle
 
@@ -114,10 +114,9 @@ class QueueMachine(RuleBasedStateMachine):
     def leaves(self, put: Put) -> None:
         assert self.queued.pop(put.number, None) is put, "handed out twice"
         host = self.queue._hosts.get(put.host)
-        lanes = {} if host is None else host.lanes
+        competing = set() if host is None else {key for key, queue in host.origins.items() if not queue.blocked}
         for other in self.queued.values():
-            lane = lanes.get(Origin.of(other.url))
-            if other.origin == put.origin or (other.host == put.host and lane is not None and not lane.parked):
+            if other.origin == put.origin or (other.host == put.host and Origin.of(other.url) in competing):
                 assert put < other, f"{other} was passed"
 
     def see_if_empty(self) -> None:

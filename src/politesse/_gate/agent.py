@@ -86,13 +86,6 @@ class Agent:
             verdict = self.verdict(self.plain_evidence(url, target, entry), entry)
         return verdict
 
-    def peek_or_invalid(self, url: str) -> Verdict | None:
-        """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
-        try:
-            return self.peek(url)
-        except InvalidURL as error:
-            return self.invalid(url, error)
-
     def invalid(self, url: str, error: InvalidURL) -> Verdict:
         """Return the verdict on what is no URL."""
         return self._verdict(url, Judgement(WITHOUT_RULE[Reason.INVALID_URL], error.problem))

@@ -1,165 +1,122 @@
-"""Many items in, each out with its verdict as soon as that is known: bounded, unordered, one wait per origin."""
+"""Pairs each item of a source with its verdict, in the order in which verdicts become known.
+
+Theory of operation. One task reads the source. An item whose verdict is known goes straight to the queue of answers;
+any other waits behind its origin, for which one task fetches robots.txt once and then answers all items that wait for
+it. The caller's generator takes from the queue of answers. Two bounds hold: ``max_pending`` items are read and not yet
+yielded, and at most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. The last thing in
+the queue is the error of the source, or None; it is put there when all items that were read have been answered. An
+error of the gate is put there at once. The generator cancels all tasks when it ends, however it ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-from politesse.origin import split
+from politesse._tasks import is_ended_from_outside
+from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 
-_BREATHE_EVERY: Final = 100
+_READ_AHEAD: Final = 100
 
 
-class Gate(Protocol):
-    """What the sieve needs of a gatekeeper."""
+class ItemFilter(Generic[Item]):
+    """The items of one source that were read and not yet yielded.
 
-    def peek_or_invalid(self, url: str, /) -> Verdict | None:
-        """Return the verdict if it is known now."""
-
-    async def check(self, url: str, /) -> Verdict:
-        """Return the verdict."""
-
-
-class _Sieve(Generic[Item]):
-    """What waits, and what is answered; one task for each origin that is being asked."""
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-        self._waiting: dict[str, deque[tuple[Item, str]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.answered: deque[tuple[Item, Verdict]] = deque()
-        self.pending = 0
-        self.changed = asyncio.Event()
-
-    def add(self, item: Item, url: str) -> None:
-        """Take in an item whose verdict is not known; its origin is asked once for all that wait for it."""
-        self.pending += 1
-        origin = str(split(url)[0])
-        if origin in self._waiting:
-            self._waiting[origin].append((item, url))
-            return
-        self._waiting[origin] = deque([(item, url)])
-        task = asyncio.get_running_loop().create_task(self._ask(origin))
-        self._tasks.add(task)
-        task.add_done_callback(self.wake)
-
-    def wake(self, _done: object) -> None:
-        """Have whoever waits for a change look again."""
-        self.changed.set()
-
-    async def _ask(self, origin: str) -> None:
-        waiting = self._waiting[origin]
-        while waiting:  # more may come while the first is waited for
-            item, url = waiting.popleft()
-            self.answered.append((item, await self._gate.check(url)))
-        del self._waiting[origin]
-
-    async def change(self) -> None:
-        """Wait until something was answered; raise what an origin's task raised."""
-        await self.changed.wait()
-        self.changed.clear()
-        for task in [task for task in self._tasks if task.done()]:
-            self._tasks.discard(task)
-            task.result()
-
-    async def aclose(self) -> None:
-        """End what is still waited for."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-class _Source(Generic[Item]):
-    """The next item of an iterable of either kind, without waiting for it longer than for an answer."""
+    Args:
+        peek: returns the verdict on a URL, INVALID_URL included, if it is known now.
+        check: returns the verdict on a URL, fetching robots.txt first if necessary.
+        key: returns the URL of an item; None if the items are URLs.
+        max_pending: how many items may be read and not yet yielded; positive.
+    """
 
     def __init__(
-        self, source: Iterable[Item] | AsyncIterable[Item], url_of: Callable[[Item], str], sieve: _Sieve[Item]
+        self,
+        peek: Callable[[str], Verdict | None],
+        check: Callable[[str], Awaitable[Verdict]],
+        key: Callable[[Item], str] | None,
+        max_pending: int,
     ) -> None:
-        self._sieve = sieve
-        self._url_of = url_of
-        self._async = aiter(source) if isinstance(source, AsyncIterable) else None
-        self._sync: Iterator[Item] = iter(()) if isinstance(source, AsyncIterable) else iter(source)
-        self._next: asyncio.Future[Item] | None = None
-        self.exhausted = False
-        self.failure: Exception | None = None
+        self._peek = peek
+        self._check = check
+        self._key = key
+        self._room = asyncio.Semaphore(max_pending - 1)  # it is waited for after an item was read, for the next one
+        self._waiting: dict[Origin, deque[tuple[Item, str]]] = {}
+        self._fetching: set[asyncio.Task[None]] = set()
+        self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
 
-    def pull(self) -> list[tuple[Item, str]]:
-        """Return the next item with its URL, or none where it is not there yet or there is no more."""
+    async def run(self, source: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[Item, Verdict], None]:
+        """Yield each item with its verdict; see ``AgentView.filter``."""
+        reader = asyncio.get_running_loop().create_task(self._read_all(source))
         try:
-            return [] if self.exhausted else [(item, self._url_of(item)) for item in self._pull()]
-        except (StopIteration, StopAsyncIteration):
-            self.exhausted = True
-        except Exception as error:  # noqa: BLE001 - raised again when all that came before has been yielded
-            self.exhausted = True
-            self.failure = error
-        return []
+            while isinstance(answer := await self._answers.get(), tuple):
+                self._room.release()
+                yield answer
+            if answer is not None:
+                raise answer
+        finally:
+            tasks = [reader, *self._fetching]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _pull(self) -> list[Item]:
-        if self._async is None:
-            return [next(self._sync)]
-        if self._next is None:
-            self._next = asyncio.ensure_future(_next_of(self._async))
-            self._next.add_done_callback(self._sieve.wake)
-        if not self._next.done():
-            return []
-        item, self._next = self._next, None
-        return [item.result()]
+    async def _read_all(self, source: Iterable[Item] | AsyncIterable[Item]) -> None:
+        failure = await _error_of(self._read(source))
+        if self._fetching:
+            await asyncio.wait(self._fetching)
+        await self._answers.put(failure)
 
-    async def aclose(self) -> None:
-        """End a pull that is under way."""
-        if self._next is not None:
-            self._next.cancel()
-            await asyncio.gather(self._next, return_exceptions=True)
+    async def _read(self, source: Iterable[Item] | AsyncIterable[Item]) -> None:
+        if isinstance(source, AsyncIterable):
+            async for item in source:
+                await self._take_in(item)
+        else:
+            for item in source:
+                await self._take_in(item)
+
+    async def _take_in(self, item: Item) -> None:
+        """Answer the item or let it wait for its robots.txt; return when there is room for the next one."""
+        url = cast("str", item) if self._key is None else self._key(item)
+        verdict = self._peek(url)
+        if verdict is not None:
+            await self._answers.put((item, verdict))
+        else:
+            origin = Origin.of(url)
+            if origin not in self._waiting:
+                self._waiting[origin] = deque()
+                task = asyncio.get_running_loop().create_task(self._answer_all(origin))
+                self._fetching.add(task)
+                task.add_done_callback(self._fetching.discard)
+            self._waiting[origin].append((item, url))
+            await asyncio.sleep(0)  # a source that never waits must not starve the loop
+        await self._room.acquire()
+
+    async def _answer_all(self, origin: Origin) -> None:
+        if (failure := await _error_of(self._answer(origin))) is not None:
+            await self._answers.put(failure)
+
+    async def _answer(self, origin: Origin) -> None:
+        waiting = self._waiting[origin]
+        while waiting:  # more items may come while robots.txt is fetched for the first
+            item, url = waiting.popleft()
+            await self._answers.put((item, await self._check(url)))
+        del self._waiting[origin]
 
 
-async def _next_of(iterator: AsyncIterator[Item]) -> Item:
-    return await anext(iterator)
-
-
-async def sift(
-    gate: Gate,
-    source: Iterable[Item] | AsyncIterable[Item],
-    key: Callable[[Item], str] | None,
-    max_pending: int,
-) -> AsyncGenerator[tuple[Item, Verdict], None]:
-    """See ``AgentView.filter``."""
-    sieve: _Sieve[Item] = _Sieve(gate)
-    items = _Source(source, key or cast("Callable[[Item], str]", _itself), sieve)
-    count = 0
+async def _error_of(work: Awaitable[None]) -> BaseException | None:
+    """Wait for ``work`` and return the error that it raised, for another task; a cancellation of this task passes."""
     try:
-        while not items.exhausted or sieve.pending:
-            while sieve.answered:
-                sieve.pending -= 1
-                yield sieve.answered.popleft()
-            pulled = items.pull() if sieve.pending < max_pending else []
-            if not pulled:
-                if sieve.pending or not items.exhausted:
-                    await sieve.change()
-                continue
-            item, url = pulled[0]
-            verdict = gate.peek_or_invalid(url)
-            if verdict is not None:
-                yield item, verdict
-            else:
-                sieve.add(item, url)
-            count += 1
-            if count % _BREATHE_EVERY == 0:
-                await asyncio.sleep(0)  # a source that never waits must not starve the loop
-        if items.failure is not None:
-            raise items.failure
-    finally:
-        await items.aclose()
-        await sieve.aclose()
-
-
-def _itself(item: str) -> str:
-    return item
+        await work
+    except BaseException as error:
+        if is_ended_from_outside(error, asyncio.current_task()):
+            raise
+        return error
+    return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from politesse._gate.agent import Exemption
 from politesse._gate.assemble import GateOptions, assemble, check_types
-from politesse._gate.filtering import sift
+from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
@@ -190,7 +190,7 @@ class AgentView:
         verdicts: dict[int, Verdict] = {}
         unknown: dict[Origin, list[int]] = {}
         for place, url in enumerate(asked):
-            verdict = self.peek_or_invalid(url)
+            verdict = self._peek_or_invalid(url)
             if verdict is None:
                 unknown.setdefault(split(url)[0], []).append(place)
             else:
@@ -230,7 +230,7 @@ class AgentView:
         self._state.check_usable()
         if max_pending < 1:
             raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
-        return sift(self, source, key, max_pending)
+        return ItemFilter(self._peek_or_invalid, self.check, key, max_pending).run(source)
 
     @asynccontextmanager
     async def turn(
@@ -333,7 +333,7 @@ class AgentView:
         reserved = await AgentReservations(self._agent, self._parts.reservations).learn(Origin.of(url))
         return with_reserved(verdict.site_usage, reserved).usage(url)
 
-    def peek_or_invalid(self, url: str) -> Verdict | None:
+    def _peek_or_invalid(self, url: str) -> Verdict | None:
         """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
         try:
             return self.peek(url)

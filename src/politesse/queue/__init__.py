@@ -1,5 +1,6 @@
-"""PoliteQueue: URLs in, turns out, whichever host is ready."""
+"""PoliteQueue: URLs in, turns out, as soon as a host is ready."""
 
-from politesse.queue.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue.queue import PoliteQueue
+from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
 
 __all__ = ["PoliteQueue", "QueueClosed", "QueueStatistics", "QueuedTurn"]

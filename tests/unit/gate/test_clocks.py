@@ -9,7 +9,7 @@ import pytest
 
 from politesse import AccessResult, CacheOptions, Disallowed, Gatekeeper, HostPolicy, Reason
 from politesse.ports import FetchResponse
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 

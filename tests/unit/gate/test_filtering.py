@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
+from politesse._gate.filtering import ItemFilter
 from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 ANSWERS = {f"https://s{n}.example": "User-agent: *\nDisallow: /no" for n in range(10)}
@@ -61,7 +63,7 @@ async def test_items_may_be_anything_that_has_a_url(gate: Gatekeeper) -> None:
     assert sorted(seen) == [(items[0], False), (items[1], True)]
 
 
-async def test_what_is_no_url_costs_the_others_nothing(gate: Gatekeeper) -> None:
+async def test_invalid_url_gets_a_verdict_and_costs_the_others_nothing(gate: Gatekeeper) -> None:
     items = ["mailto:x", "https://s1.example/yes", "", "https://h:99999/"]
     seen = {item: verdict.reason async for item, verdict in gate.filter(items)}
     assert seen == {
@@ -87,24 +89,24 @@ async def test_no_more_is_read_than_may_wait(gate: Gatekeeper, fetcher: Scripted
             read.append(url)
             yield url
 
-    sieve = gate.filter(reading(), max_pending=25)
-    first = asyncio.ensure_future(anext(sieve))
+    judged = gate.filter(reading(), max_pending=25)
+    first = asyncio.ensure_future(anext(judged))
     for _ in range(200):
         await asyncio.sleep(0)
     assert len(read) == 25
     fetcher.gate.set()
     await first
-    assert len([item async for item in sieve]) == 999
+    assert len([item async for item in judged]) == 999
 
 
 async def test_known_origins_do_not_wait_for_unknown_ones(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     await gate.check("https://s1.example/")
     fetcher.gate.clear()
-    sieve = gate.filter(["https://s2.example/yes", "https://s1.example/yes"])
-    item, verdict = await anext(sieve)
+    judged = gate.filter(["https://s2.example/yes", "https://s1.example/yes"])
+    item, verdict = await anext(judged)
     assert (item, verdict.allowed) == ("https://s1.example/yes", True)
     fetcher.gate.set()
-    assert [item async for item, _ in sieve] == ["https://s2.example/yes"]
+    assert [item async for item, _ in judged] == ["https://s2.example/yes"]
 
 
 async def test_source_that_raises_loses_nothing_that_it_gave_before(gate: Gatekeeper) -> None:
@@ -113,14 +115,14 @@ async def test_source_that_raises_loses_nothing_that_it_gave_before(gate: Gateke
         yield "https://s2.example/no"
         raise OSError("disk gone")
 
-    sieve = gate.filter(failing())
-    seen = [(await anext(sieve))[0], (await anext(sieve))[0]]
+    judged = gate.filter(failing())
+    seen = [(await anext(judged))[0], (await anext(judged))[0]]
     with pytest.raises(OSError, match="disk gone"):
-        await anext(sieve)
+        await anext(judged)
     assert sorted(seen) == ["https://s1.example/yes", "https://s2.example/no"]
 
 
-async def test_leaving_early_leaves_no_task_behind(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_generator_closed_early_leaves_no_task_behind(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     before = asyncio.all_tasks()
 
     async def endless() -> AsyncIterator[str]:
@@ -130,10 +132,10 @@ async def test_leaving_early_leaves_no_task_behind(gate: Gatekeeper, fetcher: Sc
             n += 1
             await asyncio.sleep(0)
 
-    sieve = gate.filter(endless())
+    judged = gate.filter(endless())
     for _ in range(5):
-        await anext(sieve)
-    await sieve.aclose()
+        await anext(judged)
+    await judged.aclose()
     while gate.statistics().in_flight:
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
@@ -187,6 +189,105 @@ async def test_other_tasks_run_while_a_source_that_never_waits_is_read(gate: Gat
     assert turns >= 10
 
 
-async def test_room_for_nothing_is_refused(gate: Gatekeeper) -> None:
+async def test_max_pending_of_zero_is_refused(gate: Gatekeeper) -> None:
     with pytest.raises(ConfigurationError, match="max_pending"):
         gate.filter([], max_pending=0)
+
+
+async def test_items_of_known_origins_cost_one_task_in_all(gate: Gatekeeper) -> None:
+    await gate.check_batch(f"https://s{n}.example/" for n in range(10))
+    made = 0
+
+    def counting(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **kwargs: Any) -> asyncio.Task[Any]:
+        nonlocal made
+        made += 1
+        return asyncio.Task(work, loop=loop, **kwargs)
+
+    asyncio.get_running_loop().set_task_factory(counting)  # type: ignore[arg-type]
+    assert len([item async for item in gate.filter(urls(1_000))]) == 1_000
+    assert made == 1  # the reader
+
+
+async def test_slow_consumer_stops_the_reading_of_known_items(gate: Gatekeeper) -> None:
+    await gate.check_batch(f"https://s{n}.example/" for n in range(10))
+    read: list[str] = []
+
+    def endless() -> Iterator[str]:
+        while True:
+            for url in urls(10):
+                read.append(url)
+                yield url
+
+    async with aclosing(gate.filter(endless())) as judged:
+        for _ in range(50):
+            await anext(judged)
+            await asyncio.sleep(0)
+        assert len(read) <= 50 + 110
+
+
+async def test_answered_items_that_are_not_yielded_keep_their_room(gate: Gatekeeper) -> None:
+    read: list[str] = []
+
+    def reading() -> Iterator[str]:
+        for url in urls(1_000):
+            read.append(url)
+            yield url
+
+    async with aclosing(gate.filter(reading(), max_pending=5)) as judged:
+        for yielded in range(1, 100):
+            await anext(judged)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(read) <= yielded + 5
+
+
+async def test_key_that_raises_ends_like_a_source_that_raises(gate: Gatekeeper) -> None:
+    def key(item: int) -> str:
+        if item == 2:
+            raise StopIteration
+        return f"https://s{item}.example/yes"
+
+    judged = gate.filter(range(5), key=key)
+    seen = [(await anext(judged))[0], (await anext(judged))[0]]
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await anext(judged)
+    assert sorted(seen) == [0, 1]
+
+
+async def test_cancellation_that_the_source_raises_hangs_nobody(gate: Gatekeeper) -> None:
+    async def cancelled() -> AsyncIterator[str]:
+        yield "https://s1.example/yes"
+        raise asyncio.CancelledError
+
+    judged = gate.filter(cancelled())
+    assert (await anext(judged))[0] == "https://s1.example/yes"
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(5):
+            await anext(judged)
+
+
+async def test_error_of_the_gate_comes_out_though_the_source_gives_nothing_more(fetcher: ScriptedFetcher) -> None:
+    fetcher.gate.clear()
+    gate = Gatekeeper(UA, fetcher=fetcher)
+
+    async def stuck() -> AsyncIterator[str]:
+        yield "https://s1.example/"
+        await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    first = asyncio.ensure_future(anext(gate.filter(stuck())))
+    while not fetcher.requests:
+        await asyncio.sleep(0)
+    await gate.aclose()
+    with pytest.raises(ClosedError):
+        async with asyncio.timeout(5):
+            await first
+    assert asyncio.all_tasks() == before
+
+
+async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper) -> None:
+    items: ItemFilter[str] = ItemFilter(gate.peek_or_invalid, gate.check, None, 10)
+    async with aclosing(items.run(f"https://n{n}.example/" for n in range(200))) as judged:
+        assert len([item async for item in judged]) == 200
+    assert not items._waiting
+    assert not items._fetching

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from politesse import Gatekeeper
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA
 

@@ -1,4 +1,4 @@
-"""What the tests of the queue share: hosts, and workers that are watched."""
+"""What the tests of the queue share: hosts, workers that log their turns, and views of the queue's inside."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from politesse.queue.queue import PoliteQueue, QueueClosed
+from politesse.queue import PoliteQueue, QueueClosed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from politesse import Verdict
     from politesse.testing import ManualClock
 
 A = "https://a.example"
@@ -22,7 +23,7 @@ NOTHING = "User-agent: *\nDisallow: /\n"
 
 
 class Log:
-    """Workers, and what they were handed: URL and moment."""
+    """Workers that log the URL and the moment of each turn."""
 
     def __init__(self, queue: PoliteQueue[object], clock: ManualClock) -> None:
         self.queue = queue
@@ -53,6 +54,30 @@ class Log:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self.work(took_s))
+
+
+class Refusals:
+    """An ``on_disallowed`` that records its calls."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[object, Verdict]] = []
+
+    def __call__(self, item: object, verdict: Verdict) -> None:
+        self.verdicts.append((item, verdict))
+
+    @property
+    def items(self) -> list[object]:
+        return [item for item, _ in self.verdicts]
+
+
+def fetch_task(origin: str) -> asyncio.Task[object]:
+    """Return the task in which the queue fetches a robots.txt."""
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == f"queue: robots.txt of {origin}"]
+    return task
+
+
+def running_timers(clock: ManualClock) -> int:
+    return sum(not timer.cancelled for _, _, timer in clock._timers)
 
 
 async def settle(rounds: int = 8) -> None:

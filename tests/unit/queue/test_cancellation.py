@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.queue.queue import PoliteQueue, QueueStatistics
+from politesse.queue import PoliteQueue, QueueStatistics
 from tests.unit.queue.crawl import NOTHING, A, Log, settle, waiting
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import AgentView, Gatekeeper, NotYet, PacingOptions, Turn
-from politesse.queue.queue import PoliteQueue, QueueClosed, QueueStatistics
+from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
+from politesse.queue.hosts import QueuedUrl
 from tests.unit.queue.crawl import UA, A, B, Log
 
 if TYPE_CHECKING:
     from politesse.testing import ManualClock, ScriptedFetcher
 
 
-async def test_repr_and_statistics_tell_what_it_holds(queue: PoliteQueue[object], gate: Gatekeeper) -> None:
+async def test_repr_and_statistics_show_what_it_holds(queue: PoliteQueue[object], gate: Gatekeeper) -> None:
     await gate.check_batch([A, B])
     assert repr(queue) == "<PoliteQueue: 0 queued at 0 hosts, 0 ready, 0 under way, 0 workers waiting>"
     for url in (f"{A}/1", f"{A}/2", f"{B}/1"):
@@ -69,8 +70,11 @@ class CountingView(AgentView):
         return super().try_turn(url)
 
 
-async def test_ten_thousand_hosts_cost_few_looks_each(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    hosts, rounds, workers = 10_000, 2, 100
+@pytest.mark.parametrize("hosts", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_tries_for_each_url_do_not_grow_with_the_number_of_hosts(
+    fetcher: ScriptedFetcher, clock: ManualClock, hosts: int
+) -> None:
+    rounds, workers = 2, 100
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         view = CountingView(gate)
         queue: PoliteQueue[object] = PoliteQueue(view)
@@ -96,3 +100,40 @@ async def test_statistics_are_a_snapshot(queue: PoliteQueue[object]) -> None:
         before.queued = 5  # type: ignore[misc]
     await queue.put(f"{A}/1")
     assert (before.queued, queue.statistics().queued) == (0, 1)
+
+
+@pytest.mark.parametrize("hosts", [10, 100])
+async def test_a_try_compares_urls_of_its_own_host_only(
+    gate: Gatekeeper, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, hosts: int
+) -> None:
+    compared = 0
+    less = QueuedUrl.__lt__
+
+    def counting(one: QueuedUrl[object], other: QueuedUrl[object]) -> bool:
+        nonlocal compared
+        compared += 1
+        assert one.origin_queue.host is other.origin_queue.host
+        return less(one, other)
+
+    monkeypatch.setattr(QueuedUrl, "__lt__", counting)
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    for place in range(hosts * 8):
+        await queue.put(f"https://h{place % hosts}.example/{place}", priority=place % 3)
+    await Log(queue, clock).drain(workers=50)
+    assert compared <= 4 * hosts * 8  # 3.7 for each URL, in and out of a heap of eight
+
+
+async def test_a_blocked_origin_costs_the_tries_of_its_host_nothing(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers["http://a.example"] = 503
+    await gate.check_batch([A, "http://a.example"])
+    counting = CountingView(gate)
+    queue: PoliteQueue[object] = PoliteQueue(counting)
+    for place in range(20):
+        await queue.put(f"http://a.example/{place}", priority=-1)
+        await queue.put(f"{A}/{place}")
+    for _ in range(20):
+        async with queue.turn() as turn:
+            assert turn.url.startswith(A)
+    assert counting.tries <= 20 + 2  # one finds the origin deferred, one comes before the first interval is over

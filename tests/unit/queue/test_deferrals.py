@@ -6,8 +6,8 @@ import pytest
 
 from politesse import Gatekeeper, Reason
 from politesse.ports import FetchResponse
-from politesse.queue.queue import PoliteQueue
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
+from politesse.queue import PoliteQueue
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, Refusals, settle, waiting
 
 if TYPE_CHECKING:
     from politesse import Event
@@ -45,14 +45,12 @@ async def test_after_so_many_deferrals_all_of_the_origin_is_refused(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, most: int
 ) -> None:
     fetcher.answers[A] = 503
-    refused: list[object] = []
-    queue: PoliteQueue[object] = PoliteQueue(
-        gate, on_disallowed=lambda item, _: refused.append(item), max_deferrals=most
-    )
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused, max_deferrals=most)
     for place in range(3):
         await queue.put(f"{A}/{place}")
     await Log(queue, clock).drain(workers=2)
-    assert refused == [f"{A}/{place}" for place in range(3)]
+    assert refused.items == [f"{A}/{place}" for place in range(3)]
     assert fetcher.count(A) == most + 1
     await queue.join()
 
@@ -137,7 +135,7 @@ async def test_report_mode_defers_nothing(fetcher: ScriptedFetcher, clock: Manua
             assert turn.url == f"{A}/2"
 
 
-async def test_what_a_copy_that_serves_after_429_disallows_is_refused_at_once(
+async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     busy = FetchResponse(429, f"{A}/robots.txt", headers={"retry-after": "500"})
@@ -155,7 +153,7 @@ async def test_what_a_copy_that_serves_after_429_disallows_is_refused_at_once(
         assert (queue.statistics().refused, queue.statistics().deferred) == (1, 0)
 
 
-async def test_unless_told_otherwise_an_origin_is_deferred_five_times(
+async def test_by_default_an_origin_is_deferred_five_times(
     queue: PoliteQueue[object], fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = 503
@@ -183,7 +181,7 @@ async def test_the_count_begun_anew_allows_no_more_than_the_first(
     assert queue.statistics().refused == (1 if between == 404 else 2)
 
 
-async def test_a_deferred_origin_is_not_looked_at_before_its_time(
+async def test_deferred_origin_is_not_tried_before_its_time(
     queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = 503

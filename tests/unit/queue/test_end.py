@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import AgentView, ClosedError, Gatekeeper, Verdict
-from politesse.queue.queue import PoliteQueue, QueueClosed
+from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, settle, waiting
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, fetch_task, running_timers, settle, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ScriptedFetcher
@@ -31,7 +31,7 @@ async def test_join_of_an_empty_queue_returns_at_once(queue: PoliteQueue[object]
         await queue.join()
 
 
-async def test_join_that_is_cancelled_harms_nobody(queue: PoliteQueue[object]) -> None:
+async def test_cancelled_join_affects_no_other_join(queue: PoliteQueue[object]) -> None:
     await queue.put(f"{A}/1")
     first, second = (asyncio.create_task(queue.join()) for _ in range(2))
     await settle()
@@ -41,7 +41,7 @@ async def test_join_that_is_cancelled_harms_nobody(queue: PoliteQueue[object]) -
     await second
 
 
-async def test_closed_queue_hands_out_what_it_holds_and_then_says_so(queue: PoliteQueue[object]) -> None:
+async def test_closed_queue_hands_out_what_it_holds_and_then_raises(queue: PoliteQueue[object]) -> None:
     await queue.put(f"{A}/1")
     queue.close()
     with pytest.raises(QueueClosed, match=r"put after the queue was closed"):
@@ -82,7 +82,7 @@ async def test_the_last_refusal_of_a_closed_queue_frees_all_workers(
     assert [type(result) for result in results] == [QueueClosed] * 3
 
 
-async def test_close_wakes_those_who_wait_to_put(gate: Gatekeeper) -> None:
+async def test_close_wakes_tasks_that_wait_to_put(gate: Gatekeeper) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
     await queue.put(f"{A}/1")
     blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
@@ -93,7 +93,7 @@ async def test_close_wakes_those_who_wait_to_put(gate: Gatekeeper) -> None:
 
 
 @pytest.mark.parametrize("state", ["asking", "pacing", "deferred", "queued elsewhere"])
-async def test_closing_the_gatekeeper_frees_everybody(
+async def test_closing_the_gatekeeper_ends_every_wait(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, state: str
 ) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
@@ -144,7 +144,7 @@ async def standing(fetcher: ScriptedFetcher, state: str) -> tuple[Gatekeeper, Po
 
 
 @pytest.mark.parametrize("state", ["empty", "ready", "deferred"])
-async def test_closing_the_gatekeeper_frees_at_once_who_waits_for_no_event_of_it(
+async def test_closing_the_gatekeeper_wakes_at_once_tasks_that_no_other_event_would_wake(
     fetcher: ScriptedFetcher, state: str
 ) -> None:
     gate, queue, clock = await standing(fetcher, state)
@@ -165,11 +165,11 @@ async def test_closing_the_gatekeeper_frees_at_once_who_waits_for_no_event_of_it
 async def test_closing_the_gatekeeper_leaves_no_timer_and_no_deferral(fetcher: ScriptedFetcher) -> None:
     gate, queue, clock = await standing(fetcher, "deferred")
     assert queue.statistics().deferred == 1
-    assert any(not timer.cancelled for _, _, timer in clock._timers)
+    assert running_timers(clock)
     await gate.aclose()
     await settle()
     assert queue.statistics().deferred == 0
-    assert not any(not timer.cancelled for _, _, timer in clock._timers)
+    assert not running_timers(clock)
 
 
 async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: ScriptedFetcher) -> None:
@@ -180,7 +180,7 @@ async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: Scri
     fetcher.gate.clear()
     await queue.put(f"{A}/1")
     await queue.put(f"{B}/1")
-    [task] = [task for task in asyncio.all_tasks() if task.get_name() == f"queue: robots.txt of {A}"]
+    task = fetch_task(A)
     await settle()
     fetcher.gate.set()
     while not task.done():
@@ -188,7 +188,7 @@ async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: Scri
     await gate.aclose()
     await settle()
     assert task.exception() is None
-    assert not any(not timer.cancelled for _, _, timer in clock._timers)
+    assert not running_timers(clock)
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert fetcher.count(B) == 0
 
@@ -205,7 +205,7 @@ async def test_join_ends_well_if_all_was_done_before_the_gatekeeper_was_closed(
     await queue.join()
 
 
-async def test_join_tells_of_a_gatekeeper_closed_amid_the_last_turn(
+async def test_join_raises_if_the_gatekeeper_is_closed_during_the_last_turn(
     queue: PoliteQueue[object], gate: Gatekeeper
 ) -> None:
     await queue.put(f"{A}/1")
@@ -215,7 +215,7 @@ async def test_join_tells_of_a_gatekeeper_closed_amid_the_last_turn(
             await queue.join()
 
 
-async def test_a_queue_at_a_gatekeeper_that_was_closed_tells_so(gate: Gatekeeper) -> None:
+async def test_queue_of_a_closed_gatekeeper_raises(gate: Gatekeeper) -> None:
     await gate.aclose()
     queue: PoliteQueue[object] = PoliteQueue(gate)
     with pytest.raises(ClosedError):
@@ -259,7 +259,7 @@ async def test_a_refusal_while_the_last_turn_is_under_way_ends_no_join(
     await joined
 
 
-async def test_the_close_of_the_gatekeeper_is_told_as_the_cause_whatever_failed_after_it(
+async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(
     queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     fetcher.gate.clear()
@@ -272,7 +272,7 @@ async def test_the_close_of_the_gatekeeper_is_told_as_the_cause_whatever_failed_
     assert str(raised.value.__cause__) == "the gatekeeper was closed"
 
 
-async def test_a_gatekeeper_that_fails_on_a_question_is_as_good_as_closed(fetcher: ScriptedFetcher) -> None:
+async def test_check_that_raises_an_unexpected_error_ends_the_queue(fetcher: ScriptedFetcher) -> None:
     class FailingView(AgentView):
         __slots__ = ()
 

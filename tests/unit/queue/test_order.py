@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from politesse import Decided, Event, Gatekeeper, HostPolicy, Reason
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import UA, A, B, C, Log, waiting
+from tests.unit.queue.crawl import UA, A, B, C, Log, Refusals, waiting
 
 
 async def test_turn_carries_url_item_and_verdict(queue: PoliteQueue[object]) -> None:
@@ -91,9 +91,7 @@ async def test_a_request_that_hangs_holds_up_its_own_host_only(queue: PoliteQueu
         assert queue.qsize() == 2
 
 
-async def test_a_host_with_several_origins_stands_in_the_round_once(
-    queue: PoliteQueue[object], clock: ManualClock
-) -> None:
+async def test_host_with_several_origins_is_ready_once(queue: PoliteQueue[object], clock: ManualClock) -> None:
     for origin in (A, "http://a.example", "https://a.example:8443"):
         await queue.put(f"{origin}/1")
     await clock.sleep(5)
@@ -163,13 +161,13 @@ async def test_a_host_that_permits_several_at_once_gets_them(gate: Gatekeeper, c
 async def test_a_policy_set_later_counts_for_what_is_queued(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
-    refused: list[object] = []
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=lambda item, _: refused.append(item))
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     await gate.check(A)
     await queue.put(f"{A}/1")
     gate.set_policy("a.example", HostPolicy(deny=True))
     await Log(queue, clock).drain()
-    assert refused == [f"{A}/1"]
+    assert refused.items == [f"{A}/1"]
 
 
 async def test_the_first_turn_keeps_the_crawl_delay_from_robots_txt_on(
@@ -183,15 +181,15 @@ async def test_the_first_turn_keeps_the_crawl_delay_from_robots_txt_on(
 
 async def test_views_queue_for_their_own_groups(gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     fetcher.answers[A] = "User-agent: ExampleBot\nAllow: /\n\nUser-agent: ExampleBot-Image\nDisallow: /\n"
-    refused: list[object] = []
+    refused = Refusals()
     images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
-    queue: PoliteQueue[object] = PoliteQueue(images, on_disallowed=lambda item, _: refused.append(item))
+    queue: PoliteQueue[object] = PoliteQueue(images, on_disallowed=refused)
     await queue.put(f"{A}/1")
     await Log(queue, clock).drain()
-    assert refused == [f"{A}/1"]
+    assert refused.items == [f"{A}/1"]
 
 
-async def test_refusals_are_gone_through_before_the_next_host(
+async def test_refusals_at_a_host_come_before_the_next_host(
     queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
@@ -220,7 +218,7 @@ async def test_a_host_goes_on_at_once_with_the_origin_whose_robots_txt_is_known(
         assert turn.url == "http://a.example/1"
 
 
-async def test_what_a_subscriber_puts_in_front_upsets_no_order(
+async def test_url_that_a_subscriber_puts_in_front_keeps_the_order_of_the_others(
     queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
 ) -> None:
     await gate.check(A)
@@ -245,7 +243,7 @@ async def test_what_a_subscriber_puts_in_front_upsets_no_order(
     assert handed == [0, -3, -2, -1, *range(1, 30)]
 
 
-async def test_what_is_ready_is_handed_out_without_giving_way(
+async def test_ready_url_is_handed_out_without_running_other_tasks_first(
     queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"

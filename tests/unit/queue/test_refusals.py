@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
-from politesse.queue.queue import PoliteQueue
-from tests.unit.queue.crawl import NOTHING, UA, A, B, settle, waiting
+from politesse.queue import PoliteQueue
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Refusals, settle, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ManualClock, ScriptedFetcher
 
 
-async def test_disallowed_urls_are_told_and_count_as_done(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_disallowed_urls_are_passed_on_and_count_as_done(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
-    refused: list[tuple[object, Verdict]] = []
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=lambda item, verdict: refused.append((item, verdict)))
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     await queue.put(f"{A}/private/1", item="one")
     await queue.put(f"{A}/private/2")
     await queue.put(f"{A}/open")
     async with queue.turn() as turn:
         assert turn.url == f"{A}/open"
     await queue.join()
-    assert [item for item, _ in refused] == ["one", f"{A}/private/2"]
-    assert [verdict.reason for _, verdict in refused] == [Reason.DISALLOW_RULE] * 2
-    assert refused[0][1].url == f"{A}/private/1"
+    assert refused.items == ["one", f"{A}/private/2"]
+    assert [verdict.reason for _, verdict in refused.verdicts] == [Reason.DISALLOW_RULE] * 2
+    assert refused.verdicts[0][1].url == f"{A}/private/1"
     assert queue.statistics().refused == 2
 
 
@@ -54,14 +54,15 @@ async def test_a_long_run_of_refusals_lets_others_run(gate: Gatekeeper, fetcher:
         await queue.join()
 
 
-async def test_what_on_disallowed_raises_comes_out_of_turn_and_loses_nothing(
+def fail(item: object, _verdict: Verdict) -> None:
+    raise LookupError(item)
+
+
+async def test_error_of_on_disallowed_is_raised_by_turn_and_loses_no_url(
     gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
-    def refuse(item: object, _verdict: Verdict) -> None:
-        raise LookupError(item)
-
     fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refuse)
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=fail)
     await queue.put(f"{A}/private")
     await queue.put(f"{A}/open")
     with pytest.raises(LookupError, match="private"):
@@ -72,14 +73,9 @@ async def test_what_on_disallowed_raises_comes_out_of_turn_and_loses_nothing(
     await queue.join()
 
 
-async def test_what_on_disallowed_raises_in_one_worker_leaves_the_rest_to_the_next(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    def refuse(item: object, _verdict: Verdict) -> None:
-        raise LookupError(item)
-
+async def test_error_of_on_disallowed_in_one_worker_wakes_the_next(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refuse)
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=fail)
     async with waiting(queue, 2) as [first, second]:
         await queue.put(f"{A}/private")
         await queue.put(f"{A}/open")
@@ -127,7 +123,7 @@ async def test_a_subscriber_may_put_while_a_turn_is_tried(
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://a.example/", "https:///x", f"{A}/\ud800", f"{A}/a\nb"])
-async def test_what_is_no_url_is_refused_when_it_is_put(queue: PoliteQueue[object], url: str) -> None:
+async def test_invalid_url_is_refused_when_it_is_put(queue: PoliteQueue[object], url: str) -> None:
     with pytest.raises(InvalidURL):
         await queue.put(url)
     with pytest.raises(InvalidURL):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from tests.unit.queue.crawl import A, B, settle
 
 
@@ -64,7 +64,7 @@ async def test_the_last_put_that_is_cancelled_leaves_no_host_behind(gate: Gateke
     assert queue.statistics().hosts == 0
 
 
-async def test_a_put_that_is_cancelled_while_it_waits_leaves_the_line(gate: Gatekeeper) -> None:
+async def test_put_that_is_cancelled_while_it_waits_takes_no_room(gate: Gatekeeper) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
     await queue.put(f"{A}/1")
     first, second = (asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3))
@@ -79,7 +79,7 @@ async def test_a_put_that_is_cancelled_while_it_waits_leaves_the_line(gate: Gate
 
 
 @pytest.mark.parametrize("options", [{"maxsize": -1}, {"max_deferrals": -1}, {"max_asking": 0}])
-async def test_options_that_cannot_be_meant_are_refused(gate: Gatekeeper, options: dict[str, int]) -> None:
+async def test_invalid_options_are_refused(gate: Gatekeeper, options: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         PoliteQueue(gate, **options)  # type: ignore[arg-type]
 

@@ -7,16 +7,16 @@ import pytest
 
 from politesse import CacheOptions, Event, Gatekeeper, PacingOptions
 from politesse.ports import FaultKind, FetchFault
-from politesse.queue.queue import PoliteQueue
+from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
-from tests.unit.queue.crawl import UA, A, B, Log, settle, waiting
+from tests.unit.queue.crawl import UA, A, B, Log, fetch_task, settle, waiting
 
 if TYPE_CHECKING:
     from politesse.ports import FetchRequest, FetchResult
     from politesse.testing import ManualClock
 
 
-async def test_unknown_origin_is_asked_at_once_and_handed_out_when_known(
+async def test_robots_txt_of_an_unknown_origin_is_fetched_at_once_and_the_url_handed_out_when_it_is_known(
     queue: PoliteQueue[object], fetcher: ScriptedFetcher
 ) -> None:
     fetcher.gate.clear()
@@ -29,7 +29,7 @@ async def test_unknown_origin_is_asked_at_once_and_handed_out_when_known(
         assert await worker == f"{A}/1"
 
 
-async def test_robots_txt_is_asked_for_before_any_worker_comes(
+async def test_robots_txt_is_fetched_before_any_worker_comes(
     queue: PoliteQueue[object], fetcher: ScriptedFetcher
 ) -> None:
     await queue.put(f"{A}/1")
@@ -59,7 +59,7 @@ async def test_one_origin_that_is_unknown_holds_up_no_other_of_its_host(
         assert turn.url == f"{A}/1"
 
 
-async def test_a_copy_that_ran_out_is_asked_for_again_without_a_worker(
+async def test_expired_copy_is_fetched_again_without_a_worker(
     queue: PoliteQueue[object], fetcher: ScriptedFetcher, gate: Gatekeeper, clock: ManualClock
 ) -> None:
     await gate.check(A)
@@ -74,7 +74,7 @@ async def test_a_copy_that_ran_out_is_asked_for_again_without_a_worker(
         assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{B}/1"}
 
 
-async def test_unknown_hosts_are_asked_at_the_pace_of_the_hand_outs(
+async def test_unknown_hosts_are_fetched_at_the_pace_of_the_workers(
     fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=0)) as gate:
@@ -115,7 +115,7 @@ async def test_no_unknown_host_is_starved_by_hosts_with_much_work(
     assert len({url.split("/")[2] for url in log.urls[:60]}) == 20
 
 
-async def test_each_hand_out_has_one_more_origin_asked_for_while_those_asked_before_are_slow(
+async def test_each_turn_starts_one_more_fetch_while_hosts_fetched_before_are_slow(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     ready = [f"https://ready{place}.example" for place in range(10)]
@@ -145,7 +145,7 @@ async def put_and_count(queue: PoliteQueue[object], fetcher: ScriptedFetcher) ->
     return len(fetcher.requests) - before
 
 
-async def test_what_was_handed_out_makes_room_to_ask_ahead_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_each_turn_makes_room_for_a_prefetch(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=2)
     for url in (f"{A}/1", f"{B}/1"):
         await queue.put(url)
@@ -155,7 +155,7 @@ async def test_what_was_handed_out_makes_room_to_ask_ahead_again(gate: Gatekeepe
     assert await put_and_count(queue, fetcher) == 2
 
 
-async def test_an_origin_asked_ahead_counts_once_however_many_urls_are_handed_out(
+async def test_prefetched_origin_counts_once_however_many_urls_are_handed_out(
     gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=2)
@@ -167,7 +167,7 @@ async def test_an_origin_asked_ahead_counts_once_however_many_urls_are_handed_ou
     assert await put_and_count(queue, fetcher) == 2
 
 
-async def test_an_origin_asked_twice_before_its_first_hand_out_counts_once(
+async def test_origin_fetched_twice_before_its_first_turn_counts_once(
     gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=1)
@@ -179,14 +179,13 @@ async def test_an_origin_asked_twice_before_its_first_hand_out_counts_once(
     assert await put_and_count(queue, fetcher) == 1
 
 
-async def test_a_question_that_was_cancelled_is_asked_with_the_next(
+async def test_cancelled_fetch_is_started_again_with_the_next_one(
     queue: PoliteQueue[object], fetcher: ScriptedFetcher
 ) -> None:
     fetcher.gate.clear()
     await queue.put(f"{A}/1")
     await settle()
-    [task] = [task for task in asyncio.all_tasks() if task.get_name() == f"queue: robots.txt of {A}"]
-    task.cancel()
+    fetch_task(A).cancel()
     await settle()
     assert queue.statistics().asking == 0
     fetcher.gate.set()
@@ -195,9 +194,7 @@ async def test_a_question_that_was_cancelled_is_asked_with_the_next(
         assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{B}/1"}
 
 
-async def test_a_copy_that_ran_out_is_asked_for_even_where_there_is_no_room_to_ask(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
+async def test_expired_copy_is_fetched_even_beyond_max_asking(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=1)
     await gate.check(A)
     await queue.put(f"{A}/1")
@@ -210,7 +207,7 @@ async def test_a_copy_that_ran_out_is_asked_for_even_where_there_is_no_room_to_a
         assert fetcher.count("https://c.example") == 0
 
 
-async def test_unless_told_otherwise_a_hundred_are_asked_at_once_in_the_order_of_their_coming(
+async def test_by_default_a_hundred_are_fetched_at_once_in_the_order_of_put(
     queue: PoliteQueue[object], fetcher: ScriptedFetcher
 ) -> None:
     fetcher.gate.clear()
@@ -223,9 +220,7 @@ async def test_unless_told_otherwise_a_hundred_are_asked_at_once_in_the_order_of
         assert [request.origin.host for request in fetcher.requests] == [f"h{place}.example" for place in range(150)]
 
 
-async def test_a_worker_that_has_to_wait_has_as_many_asked_for_as_may_be(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
+async def test_worker_that_waits_starts_as_many_fetches_as_allowed(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=4)
     for place in range(12):
         await queue.put(f"https://h{place}.example/")
@@ -257,9 +252,7 @@ class Dead(ScriptedFetcher):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-async def test_a_thousand_origins_that_never_answer_keep_nobody_from_a_live_one(
-    clock: ManualClock, workers: int
-) -> None:
+async def test_a_thousand_origins_that_never_answer_do_not_delay_a_live_one(clock: ManualClock, workers: int) -> None:
     fetcher = Dead(clock, A)
     options = CacheOptions(max_concurrent_fetches=100_000)  # the limit of the queue is what is looked at
     pacing = PacingOptions(min_delay_s=0)
@@ -277,7 +270,7 @@ async def test_a_thousand_origins_that_never_answer_keep_nobody_from_a_live_one(
             assert clock.monotonic() <= 1
 
 
-async def test_origins_that_never_answer_are_asked_no_more_than_max_asking_in_a_moment(clock: ManualClock) -> None:
+async def test_no_more_than_max_asking_fetches_are_recent(clock: ManualClock) -> None:
     fetcher = Dead(clock, A)
     options = CacheOptions(max_concurrent_fetches=100_000)
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=options) as gate:
@@ -290,7 +283,7 @@ async def test_origins_that_never_answer_are_asked_no_more_than_max_asking_in_a_
         assert fetcher.most == 9
 
 
-async def test_a_known_host_that_is_not_ready_is_looked_at_without_asking(
+async def test_known_host_that_is_not_ready_is_tried_without_a_fetch(
     queue: PoliteQueue[object], gate: Gatekeeper
 ) -> None:
     await gate.check(A)

@@ -1,0 +1,135 @@
+"""What is queued: one heap of URLs for each origin, and for each host one heap of the first URLs of its origins.
+
+A robots.txt governs an origin, and load falls on a host, so the URLs of an origin wait together and the origins of a
+host compete for its turns. Both heaps are ordered by priority and then by the time of ``put``. The heap of first URLs
+is cleaned lazily: an entry that is no longer the first of its origin, or whose origin is blocked, stays in it until it
+comes to the top. So ``push_head``, ``has_head`` and ``remove`` cost O(log n), and blocking an origin costs nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from politesse.queue.waiting import WaitingTasks
+
+if TYPE_CHECKING:
+    from politesse.origin import Origin
+
+Item = TypeVar("Item")
+
+
+class QueuedUrl(Generic[Item]):
+    """A URL that was put, with its item; ordered by priority, then by number.
+
+    Attributes:
+        number: counts the calls of ``put``.
+        origin_queue: where it waits.
+        in_heads: whether it is in the ``heads`` of its host.
+    """
+
+    __slots__ = ("in_heads", "item", "number", "origin_queue", "priority", "url")
+
+    def __init__(
+        self, priority: int, number: int, url: str, item: Item | None, origin_queue: OriginQueue[Item]
+    ) -> None:
+        self.priority = priority
+        self.number = number
+        self.url = url
+        self.item = item
+        self.origin_queue = origin_queue
+        self.in_heads = False
+
+    def __lt__(self, other: QueuedUrl[Item]) -> bool:
+        if self.priority == other.priority:
+            return self.number < other.number
+        return self.priority < other.priority
+
+
+class OriginQueue(Generic[Item]):
+    """The URLs of one origin, as a heap; dropped by its host when the last one is removed.
+
+    Attributes:
+        blocked: whether it waits for its robots.txt: for a fetch, or until a deferral is over.
+        prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
+        deferrals: how many deferrals followed each other without a URL handed out or refused between them.
+        not_before: the Unix time at which the last deferral ends.
+    """
+
+    __slots__ = ("blocked", "deferrals", "host", "not_before", "origin", "prefetched", "urls")
+
+    def __init__(self, host: HostQueue[Item], origin: Origin) -> None:
+        self.host = host
+        self.origin = origin
+        self.urls: list[QueuedUrl[Item]] = []
+        self.blocked = False
+        self.prefetched = False
+        self.deferrals = 0
+        self.not_before = 0.0
+
+
+class HostQueue(Generic[Item]):
+    """The origins of one host.
+
+    Attributes:
+        key: the pacing host.
+        origins: those that have URLs.
+        heads: a heap that holds the first URL of each origin that is not blocked, and obsolete entries.
+        size: how many URLs wait, in all origins.
+        scheduled: whether it is in the list of ready hosts, or waits for a call of the pacer.
+        putters: tasks that wait for room.
+    """
+
+    __slots__ = ("heads", "key", "origins", "putters", "scheduled", "size")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.origins: dict[Origin, OriginQueue[Item]] = {}
+        self.heads: list[QueuedUrl[Item]] = []
+        self.size = 0
+        self.scheduled = False
+        self.putters = WaitingTasks()
+
+    def add(self, origin: Origin, priority: int, number: int, url: str, item: Item | None) -> OriginQueue[Item]:
+        """Queue a URL; return the queue of its origin, whose head ``push_head`` may have to enter."""
+        origin_queue = self.origins.get(origin)
+        if origin_queue is None:
+            origin_queue = self.origins[origin] = OriginQueue(self, origin)
+        heapq.heappush(origin_queue.urls, QueuedUrl(priority, number, url, item, origin_queue))
+        self.size += 1
+        return origin_queue
+
+    def push_head(self, origin_queue: OriginQueue[Item]) -> None:
+        """Let the first URL of an origin compete, unless the origin is blocked."""
+        if not origin_queue.blocked and not origin_queue.urls[0].in_heads:
+            origin_queue.urls[0].in_heads = True
+            heapq.heappush(self.heads, origin_queue.urls[0])
+
+    def has_head(self) -> bool:
+        """Return whether there is a URL that is next at this host: not if all origins are blocked."""
+        while self.heads:
+            queued = self.heads[0]
+            origin_queue = queued.origin_queue
+            if not origin_queue.blocked and origin_queue.urls and origin_queue.urls[0] is queued:
+                return True
+            heapq.heappop(self.heads).in_heads = False
+        return False
+
+    def head(self) -> QueuedUrl[Item]:
+        """Return the URL that is next, of a host that has one."""
+        self.has_head()  # removes the obsolete entries before it
+        return self.heads[0]
+
+    def remove(self, queued: QueuedUrl[Item]) -> None:
+        """Remove a URL that ``head`` has returned."""
+        origin_queue = queued.origin_queue
+        if origin_queue.urls[0] is queued:
+            heapq.heappop(origin_queue.urls)
+        else:  # a subscriber to the gate's events has put a URL of lower priority number meanwhile
+            origin_queue.urls.remove(queued)
+            heapq.heapify(origin_queue.urls)
+        self.size -= 1
+        if origin_queue.urls:
+            self.push_head(origin_queue)
+        else:
+            del self.origins[origin_queue.origin]
