@@ -20,7 +20,7 @@ from benchmarks.fault_crawls.run import outcome
 from benchmarks.fault_crawls.task import MEMORY_BYTES, PAGE, PRIVATE
 from benchmarks.table import table
 from politesse.testing import FAULTS, Fault
-from politesse.testing.faults import FILE, response
+from politesse.testing.answers import FILE, response
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

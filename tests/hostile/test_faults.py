@@ -11,8 +11,9 @@ from typing import Any, Final
 import pytest
 
 from politesse.testing import FAULTS, Fault, HostileServer
+from politesse.testing.answers import FILE, response
 from politesse.testing.certificates import authority_pem
-from politesse.testing.faults import FILE, PUBLIC_NAME, response
+from politesse.testing.faults import PUBLIC_NAME
 from politesse.verdict import AccessResult
 from tests.hostile import crawler
 
