@@ -14,7 +14,7 @@ from politesse import ClosedError, FetchOptions, Gatekeeper, Match, Reason, Verd
 from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
-from politesse.cli.demo.violations import Kind
+from politesse.testing.violations import Kind
 from tests.integration.cli.command import politesse
 
 if TYPE_CHECKING:
