@@ -22,7 +22,7 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from politesse.testing.answers import Reply
 
-_IDLE_S: Final = 5.0
+_IDLE_S: Final = 30.0
 
 CLOSED: Final = "User-agent: *\nDisallow: /\n"
 FLAPPING: Final = "5xx-flapping"
@@ -37,9 +37,6 @@ PAGE_FAULTS: Final[dict[str, Reply]] = {
     "page-never-answers": never_answers,
     "page-endless": repeats(PAGE[:15] + b"\r\n\r\n", b"<p>more</p>" * 1000),
 }
-GIVEN_UP: Final = frozenset({"page-never-answers", "page-endless"})
-"""What goes on until the client has had enough."""
-
 PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-rate: 2/1\n")
 
 

@@ -18,7 +18,7 @@ async def _raw(server: HostileServer, target: str = "/robots.txt") -> bytes:
     host, _, port = server.origin.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     await writer.wait_closed()
