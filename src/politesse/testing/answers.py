@@ -62,10 +62,16 @@ class Call:
         method: as in ``GET``.
         target: path and query.
         headers: names in lower case.
-        number: how often this target has been asked for, this time included.
+        number: how often this target has been requested, this time included.
         reader: what else the client sends.
         writer: to the client.
-        logged: what the server writes down about it.
+        logged: its record in the log of the server.
+
+    Example:
+        >>> async def busy(call: Call) -> None:
+        ...     await call.send(response(503, Retry_After="60") if call.number == 1 else response(200, b"welcome"))
+        >>> from politesse.testing import FAULTS, HostileServer
+        >>> server = HostileServer(FAULTS["status-404"], {"/page": busy})
     """
 
     method: str

@@ -46,7 +46,13 @@ _CHUNKED: Final = head("Transfer-Encoding: chunked")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way in which a server may misbehave when it is asked for robots.txt.
+    """One way in which a server may misbehave when robots.txt is requested.
+
+    Example:
+        >>> from politesse.testing import FAULTS
+        >>> fault = FAULTS["status-404"]
+        >>> fault.result.value, fault.allows_page
+        ('unavailable', True)
 
     Attributes:
         name: of letters and hyphens.

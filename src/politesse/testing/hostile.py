@@ -1,4 +1,4 @@
-"""A server on loopback that answers octet by octet, as well or as badly as a test wants, and writes down what came."""
+"""A server on loopback that answers octet by octet, as well or as badly as a test wants, and logs the requests."""
 
 from __future__ import annotations
 
@@ -29,23 +29,32 @@ _FILLING: Final = 4  # connections that nobody accepts: more than the shortest q
 
 
 class HostileServer:
-    """An HTTP/1.1 server whose robots.txt is as ``fault`` has it, and whose pages are pages.
+    r"""An HTTP/1.1 server whose robots.txt is as ``fault`` has it, and whose pages are pages.
 
-    Each connection has one answer, and is closed after it. What was asked is in ``log``, so that a test can tell what a
+    Each connection has one answer, and is closed after it. ``log`` holds every request, so that a test can see what a
     crawler requested, and when::
 
         async with HostileServer(FAULTS["drips-body"]) as server, Gatekeeper(user_agent) as gate:
             assert not await gate.check(server.url("/page"))
         assert server.pages == []
 
+    Example:
+        >>> from politesse.testing import FAULTS
+        >>> server = HostileServer(FAULTS["status-503"], {"/moved": b"HTTP/1.1 302 Found\r\nLocation: /page\r\n\r\n"})
+        >>> server.pages, server.robots_requests
+        ([], 0)
+
     Args:
-        fault: what becomes of a request for robots.txt; one of ``FAULTS``, or of your own.
-        answers: by target, what else is not a page.
+        fault: how a request for robots.txt is answered; one of ``FAULTS``, or of your own.
+        answers: by target, the answers of targets that are not pages.
         address: where to listen; any of 127.0.0.0/8.
         every_page: what a page answers.
 
     Attributes:
         open_connections: how many there are now.
+
+    Raises:
+        ConfigurationError: on entry, if the fault has a certificate and trustme is not installed.
     """
 
     def __init__(
