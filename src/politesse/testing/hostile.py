@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PAGE: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\nConnection: close\r\n\r\n<p>a page</p>\n"
 )
-"""What every page answers unless told otherwise."""
+"""The default answer of every page."""
 
 _FILLING: Final = 4  # connections that nobody accepts: more than the shortest queue of any system holds
 

@@ -58,7 +58,7 @@ class Plan:
 async def run(console: Console, plan: Plan, gate_class: type[Gatekeeper] = Gatekeeper) -> int:
     """Serve the web, crawl it, print what the servers saw; returns the exit code.
 
-    With another ``gate_class`` the crawl asks another gate, such as a broken one: the report must tell.
+    With another ``gate_class`` the crawl uses another gate, such as a broken one: the report must show it.
     """
     async with LittleWeb(plan.pages, plan.seed) as web:
         introduce(console, web, plan.tasks)

@@ -1,4 +1,4 @@
-"""What the demo's web is made of: pages of families that a rule was made for, on sites that answer as told."""
+"""The parts of the demo's web: sites with scripted answers, and families of pages, each made for one rule."""
 
 from __future__ import annotations
 

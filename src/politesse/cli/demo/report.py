@@ -48,7 +48,7 @@ class Row:
         forbidden_offered: how many forbidden pages were linked from pages that were served anywhere.
         told_to_wait: how many page requests were answered with 429.
         pace_s: the pause that has to be kept between two requests, in seconds.
-        pace_by: who says so: the field in robots.txt, or OWN_FLOOR.
+        pace_by: its source: the field in robots.txt, or OWN_FLOOR.
         least_gap_s: the shortest pause before a page request that the server saw, in seconds, negative where it saw two
             at once; None where there were no two requests.
         violations: what was wrong.
@@ -75,7 +75,7 @@ def audit(servers: Sequence[SiteServer], floor_s: float) -> list[Row]:
 
     Args:
         servers: all of them.
-        floor_s: the pause that the crawler promises to keep wherever no longer one is asked for, in seconds.
+        floor_s: the pause that the crawler promises to keep where no site states a longer one, in seconds.
     """
     offered = {server.site.front for server in servers}
     for server in servers:

@@ -38,8 +38,8 @@ class Hit:
 
     Attributes:
         started_mono: when it had come.
-        target: what was asked for.
-        page: the page that it asked for; None for robots.txt and other files.
+        target: path and query of the request.
+        page: the requested page; None for robots.txt and other files.
         status: what is answered; None where there is no answer.
         retry_after_s: what the answer asks to wait; None for nothing.
         ended_mono: when the answer was ready to be written: before that no client can have seen its end. None while it
