@@ -20,7 +20,7 @@ from benchmarks.fault_crawls.run import outcome
 from benchmarks.fault_crawls.task import MEMORY_BYTES, PAGE, PRIVATE
 from benchmarks.table import table
 from politesse.testing import FAULTS, Fault
-from politesse.testing.faults import FILE, response
+from politesse.testing.answers import FILE, response
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -100,14 +100,16 @@ def shown() -> dict[str, Fault]:
     }
 
 
-async def crawl(peers: Sequence[Peer], faults: Sequence[Fault]) -> dict[str, dict[str, Outcome | None]]:
+async def crawl(
+    peers: Sequence[Peer], faults: Sequence[Fault], timeout_s: float = TIMEOUT_S, limit_s: float = LIMIT_S
+) -> dict[str, dict[str, Outcome | None]]:
     """Let every crawler meet every fault, a few at once."""
     at_once = asyncio.Semaphore(_AT_ONCE)
     results: dict[str, dict[str, Outcome | None]] = {fault.name: {} for fault in faults}
 
     async def meet(peer: Peer, fault: Fault) -> None:
         async with at_once:
-            results[fault.name][peer.package] = await outcome(peer.module, fault, TIMEOUT_S, LIMIT_S)
+            results[fault.name][peer.package] = await outcome(peer.module, fault, timeout_s, limit_s)
 
     async with asyncio.TaskGroup() as group:
         for fault in faults:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fault_crawls.task import PAGE, PRIVATE, READY, Said, Task
 from politesse.testing import HostileServer
+from politesse.testing.answers import LOOPBACK
 from politesse.testing.certificates import authority_pem
 from politesse.testing.faults import PUBLIC_NAME
-from politesse.testing.hostile import LOOPBACK
 
 if TYPE_CHECKING:
     from politesse.testing import Fault

@@ -10,7 +10,8 @@ import pytest
 
 from politesse import FetchOptions, Gatekeeper, InvalidURL, PacingOptions, PoliteSession, PublicResolver, Reason
 from politesse.testing import Fault, HostileServer, ScriptedResolver
-from politesse.testing.faults import FILE, ODD_LOOPBACKS, PRIVATE_LITERALS, response
+from politesse.testing.answers import FILE, response
+from politesse.testing.faults import ODD_LOOPBACKS, PRIVATE_LITERALS
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import json
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,10 +40,10 @@ UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 PAGE_TIMEOUT_S: Final = 1.0
 MIN_DELAY_S: Final = 0.2
 SLACK_S: Final = 0.005
-NOTICE_S: Final = 0.15  # within which a server has noticed it
+RETRY_MIN_S: Final = 2.0
 URLS: Final = ("/a?{}", "/b/{}", "/private/{}", "/c/{}.html")
 OPTIONS: Final[dict[str, Any]] = {
-    "cache": CacheOptions(retry_min_s=2.0, retry_max_s=4.0),
+    "cache": CacheOptions(retry_min_s=RETRY_MIN_S, retry_max_s=4.0),
     "fetch": FetchOptions(connect_timeout_s=1.0, total_timeout_s=2.0),
     "pacing": PacingOptions(min_delay_s=MIN_DELAY_S, adaptive_factor=0.0),
 }
@@ -59,6 +59,7 @@ class Crawl:
         self.fetched: Counter[str] = Counter()
         self.timed_out: Counter[str] = Counter()
         self.decided: Counter[Reason] = Counter()
+        self.ended: defaultdict[str, list[float]] = defaultdict(list)
         self.refused = 0
         self.cancelled = 0
         self.put = 0
@@ -78,7 +79,8 @@ class Crawl:
         """
         timeout = aiohttp.ClientTimeout(total=PAGE_TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        headers = {"User-Agent": UA}
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
             # Else aiohttp asks twice where a server closes without an answer, within the same turn.
             session._retry_connection = False
             until = time.monotonic() + seconds
@@ -111,10 +113,12 @@ class Crawl:
                         self.answered[origin] += 1
                 except (aiohttp.ClientError, TimeoutError):
                     pass  # the turn is over, and that is all that matters here
+                finally:
+                    self.ended[turn.url].append(time.time())
 
     async def _settle(self) -> None:
         """Wait until all that was asked has been answered: then the counts are to agree."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.gate.statistics().in_flight:
                 await asyncio.sleep(0.05)
 
@@ -142,17 +146,15 @@ class Crawl:
 
 def _judge(sites: Mapping[str, web.Site], log: list[Exchange]) -> None:
     robots = {origin: site.robots for origin, site in sites.items()}
-    assert_polite(log, robots, agent="ExampleBot", min_delay_s=MIN_DELAY_S, slack_s=SLACK_S)
+    assert_polite(log, robots, agent="ExampleBot", min_delay_s=MIN_DELAY_S, slack_s=SLACK_S, min_refetch_s=RETRY_MIN_S)
 
 
-def _as_known(site: web.Site, exchange: Exchange) -> Exchange:
+def _as_known(site: web.Site, exchange: Exchange, crawl: Crawl) -> Exchange:
     """Return an exchange with an end that is certain: a server learns late that its client has given up."""
     if exchange.url.endswith("/robots.txt"):
         return replace(exchange, ended=exchange.started) if site.fault else exchange
-    if site.fault in web.GIVEN_UP:
-        ended = min(exchange.started + 0.9 * PAGE_TIMEOUT_S, exchange.ended - NOTICE_S)
-        return replace(exchange, ended=max(ended, exchange.started))
-    return exchange
+    given_up = (ended for ended in crawl.ended[exchange.url] if ended >= exchange.started)
+    return replace(exchange, ended=min((exchange.ended, *given_up)))
 
 
 def _check_flapping(log: list[Exchange]) -> None:
@@ -189,8 +191,8 @@ def _open_files() -> int:
 
 
 async def _closed_files(wanted: int) -> int:
-    """Return how many files are open, within some seconds in which the last sockets may be closed."""
-    for _ in range(60):
+    """Return how many files are open, within half a minute in which the last sockets may be closed."""
+    for _ in range(600):
         if _open_files() == wanted:
             break
         await asyncio.sleep(0.05)
@@ -227,7 +229,7 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
             process.kill()
     assert complaints == []
     assert open_connections == 0
-    _judge(sites, [_as_known(sites[origin], exchange) for origin, log in logs.items() for exchange in log])
+    _judge(sites, [_as_known(sites[origin], exchange, crawl) for origin, log in logs.items() for exchange in log])
     pages = 0
     for origin, site in sites.items():
         asked = sum(exchange.url.endswith("/robots.txt") for exchange in logs[origin])

@@ -15,20 +15,20 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.testing import FAULTS, Fault, HostileServer
-from politesse.testing.faults import FILE, closes_at_once, never_answers, repeats, resets, response
+from politesse.testing.answers import FILE, closes_at_once, never_answers, repeats, resets, response
 from politesse.testing.hostile import PAGE
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from politesse.testing.hostile import Answer
+    from politesse.testing.answers import Reply
 
-_IDLE_S: Final = 5.0
+_IDLE_S: Final = 30.0
 
 CLOSED: Final = "User-agent: *\nDisallow: /\n"
 FLAPPING: Final = "5xx-flapping"
 
 ROBOTS_FAULTS: Final = [fault for fault in FAULTS.values() if fault.certificate is None and not fault.host]
-PAGE_FAULTS: Final[dict[str, Answer]] = {
+PAGE_FAULTS: Final[dict[str, Reply]] = {
     "page-429": response(429, Retry_After="1"),
     "page-503": response(503, Retry_After="2"),
     "page-503-without-retry-after": response(503),
@@ -37,9 +37,6 @@ PAGE_FAULTS: Final[dict[str, Answer]] = {
     "page-never-answers": never_answers,
     "page-endless": repeats(PAGE[:15] + b"\r\n\r\n", b"<p>more</p>" * 1000),
 }
-GIVEN_UP: Final = frozenset({"page-never-answers", "page-endless"})
-"""What goes on until the client has had enough."""
-
 PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-rate: 2/1\n")
 
 
@@ -60,7 +57,7 @@ class Site:
     answers: bool
 
 
-def _choose(chance: random.Random) -> tuple[str, Fault, Answer, str]:
+def _choose(chance: random.Random) -> tuple[str, Fault, Reply, str]:
     """Return the name of a fault, what is to be served, and what that comes to."""
     if chance.random() < 1 / 3:
         if chance.random() < 1 / 2:

@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 
 from politesse.testing import FAULTS, Call, Fault, HostileServer, assert_polite
-from politesse.testing.faults import FILE, chain, gzip_bomb, response
+from politesse.testing.answers import FILE, gzip_bomb, response
+from politesse.testing.faults import chain
 from politesse.verdict import AccessResult
 
 
@@ -17,7 +18,7 @@ async def _raw(server: HostileServer, target: str = "/robots.txt") -> bytes:
     host, _, port = server.origin.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -26,7 +27,7 @@ async def _raw(server: HostileServer, target: str = "/robots.txt") -> bytes:
 
 async def test_pages_are_pages_and_are_written_down() -> None:
     async with HostileServer(FAULTS["status-503"]) as server:
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(headers={"User-Agent": "ExampleBot/1.0"}) as session:
             async with session.get(server.url()) as robots:
                 assert robots.status == 503
             async with session.get(server.url("/page?q")) as page:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from politesse.errors import ConfigurationError
 from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
@@ -38,7 +41,7 @@ def test_each_violation_is_named(trace: list[Exchange], complaint: str) -> None:
 
 
 def test_robots_txt_need_not_wait() -> None:
-    assert_polite([FIRST, page("/a", 105.2), Exchange(f"{SITE}/robots.txt", 106.3, 106.4)], ROBOTS, agent="x")
+    assert_polite([FIRST, page("/a", 160.0), Exchange(f"{SITE}/robots.txt", 161.1, 161.2)], ROBOTS, agent="x")
 
 
 def test_own_floor_counts_where_the_host_asks_for_nothing() -> None:
@@ -55,6 +58,170 @@ def test_visit_outside_the_window_is_named() -> None:
     assert_polite([first, page("/a", midnight + 6 * 3600)], robots, agent="x")
     with pytest.raises(AssertionError, match="Visit-time"):
         assert_polite([first, page("/a", midnight + 9 * 3600)], robots, agent="x")
+
+
+DAY_S = 86_400.0
+
+
+def fetched(started: float, status: int = 200, **stated: Any) -> Exchange:
+    return Exchange(f"{SITE}/robots.txt", started, started + 0.1, status, **stated)
+
+
+@pytest.mark.parametrize(
+    ("key", "origin"),
+    [
+        ("HTTPS://Example.COM:443", SITE),
+        ("https://example.com/", SITE),
+        ("https://example.com/robots.txt", SITE),
+        ("https://user@example.com", SITE),
+        ("http://b\u00fccher.example", "http://xn--bcher-kva.example"),
+        ("http://xn--bcher-kva.example:80/", "http://B\u00dcCHER.example"),
+    ],
+)
+def test_rules_bind_an_origin_in_any_spelling(key: str, origin: str) -> None:
+    trace = [Exchange(f"{origin}/robots.txt", 1.0, 1.1), Exchange(f"{origin}/private", 2.0, 2.1)]
+    with pytest.raises(AssertionError, match="against line 2"):
+        assert_polite(trace, {key: "User-agent: *\nDisallow: /private\n"}, agent="x")
+
+
+@pytest.mark.parametrize("key", ["example.com", "https://example.com/page", "ftp://example.com", ""])
+def test_key_that_is_no_origin_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=r"example.com|''"):
+        assert_polite([FIRST], {key: ""}, agent="x")
+
+
+def test_two_keys_of_one_origin_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="twice"):
+        assert_polite([FIRST], {SITE: "", f"{SITE}:443/": ""}, agent="x")
+
+
+@pytest.mark.parametrize("agent", ["", "*", " ", "Mozilla/5.0 (compatible; ExampleBot/1.0)"])
+def test_agent_that_is_no_product_token_is_refused(agent: str) -> None:
+    with pytest.raises(ConfigurationError, match="product token"):
+        assert_polite([FIRST], ROBOTS, agent=agent)
+
+
+def test_requests_of_another_agent_are_named() -> None:
+    trace = [fetched(100.0, agent="ExampleBot/1.0 (+https://example.com/bot)"), fetched(200.0, agent="curl/8.5")]
+    with pytest.raises(AssertionError, match=r"1 violation:\nrequested under another User-Agent.*curl"):
+        assert_polite(trace, ROBOTS, agent="examplebot")
+    assert_polite(trace[:1], ROBOTS, agent="ExampleBot-Image", user_agent="ExampleBot")
+    with pytest.raises(AssertionError, match="another User-Agent"):
+        assert_polite(trace[:1], ROBOTS, agent="Example")
+
+
+def test_empty_trace_proves_nothing() -> None:
+    with pytest.raises(AssertionError, match="empty"):
+        assert_polite(iter(()), ROBOTS, agent="x")
+
+
+@pytest.mark.parametrize("option", ["min_delay_s", "slack_s", "min_refetch_s", "max_age_s"])
+@pytest.mark.parametrize("value", [-1.0, float("nan")])
+def test_seconds_below_zero_are_refused(option: str, value: float) -> None:
+    options: dict[str, Any] = {option: value}
+    with pytest.raises(ConfigurationError, match=option):
+        assert_polite([FIRST], ROBOTS, agent="x", **options)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 599, 206, 999])
+def test_page_after_a_robots_txt_that_closes_the_site_is_named(status: int) -> None:
+    trace = [fetched(100.0, status), page("/a", 200.0)]
+    with pytest.raises(AssertionError, match=r"without a usable robots\.txt"):
+        assert_polite(trace, ROBOTS, agent="x")
+    assert_polite([*trace[:1], fetched(161.0), page("/a", 200.0)], ROBOTS, agent="x")
+    # Within a day, the copy from before may serve.
+    assert_polite([fetched(0.0), *trace], ROBOTS, agent="x")
+
+
+@pytest.mark.parametrize("status", [200, 203, 304, 301, 400, 404, 410, 0])
+def test_page_after_any_other_answer_passes(status: int) -> None:
+    assert_polite([fetched(100.0, status), page("/a", 200.0)], ROBOTS, agent="x")
+
+
+def test_page_while_the_first_robots_txt_is_under_way_is_named() -> None:
+    for ended in (101.0, float("inf")):
+        with pytest.raises(AssertionError, match=r"without a usable robots\.txt"):
+            assert_polite([Exchange(f"{SITE}/robots.txt", 100.0, ended), page("/a", 100.5)], {}, agent="x")
+
+
+def test_page_with_a_copy_older_than_a_day_is_named() -> None:
+    fresh, stale = page("/a", 100.1 + DAY_S), page("/b", 110.1 + DAY_S)
+    assert_polite([FIRST, fresh], ROBOTS, agent="x")
+    with pytest.raises(AssertionError, match=r"1 violation:\n.*robots.txt that is too old.*/b "):
+        assert_polite([FIRST, fresh, stale], ROBOTS, agent="x")
+    for renewal in (fetched(100.0 + DAY_S, 304), fetched(100.0 + DAY_S, 404)):
+        assert_polite([FIRST, renewal, stale], ROBOTS, agent="x")
+    with pytest.raises(AssertionError, match="too old"):
+        assert_polite([FIRST, fetched(100.0 + DAY_S, 503), stale], ROBOTS, agent="x")
+    assert_polite([FIRST, stale], ROBOTS, agent="x", max_age_s=7 * DAY_S)
+
+
+@pytest.mark.parametrize("status", [200, 404, 503, 0])
+def test_robots_txt_again_and_again_is_named(status: int) -> None:
+    trace = [fetched(100.0 + n, status) for n in range(4)]
+    with pytest.raises(AssertionError, match=r"3 violations:\nrobots.txt requested again too soon"):
+        assert_polite(trace, ROBOTS, agent="x")
+    assert_polite([fetched(100.0 + 54 * n, status) for n in range(4)], ROBOTS, agent="x")
+    assert_polite(trace, ROBOTS, agent="x", min_refetch_s=1.0)
+    with pytest.raises(AssertionError, match="again too soon"):
+        assert_polite([fetched(100.0), fetched(3_700.0)], ROBOTS, agent="x", min_refetch_s=0.9 * DAY_S)
+
+
+def test_robots_txt_that_another_one_redirects_to_is_not_fetched_again() -> None:
+    www = "https://www.example.com/robots.txt"
+    hop, own = Exchange(www, 100.2, 100.3), Exchange(www, 101.0, 101.1)
+    for location in (www, None):
+        moved = fetched(100.0, 301, location=location)
+        assert_polite([moved, hop, own, page("/a", 200.0)], ROBOTS, agent="x")
+        with pytest.raises(AssertionError, match=r"1 violation:\nrobots.txt requested again"):
+            assert_polite([moved, hop, own, replace(own, started=103.0, ended=103.1)], ROBOTS, agent="x")
+
+
+def test_target_of_a_redirect_waits_for_no_pace_and_decides_for_the_first_origin() -> None:
+    moved = fetched(100.0, 301, location="/file")
+    target = Exchange(f"{SITE}/file", 100.2, 100.3)
+    assert_polite([moved, target, page("/a", 200.0)], ROBOTS, agent="x")
+    with pytest.raises(AssertionError, match=r"without a usable robots\.txt"):
+        assert_polite([moved, replace(target, status=503), page("/a", 200.0)], ROBOTS, agent="x")
+
+
+def test_robots_txt_during_retry_after_is_named() -> None:
+    busy = page("/a", 200.0, status=503, retry_after_s=60)
+    with pytest.raises(AssertionError, match=r"robots\.txt requested before Retry-After was over"):
+        assert_polite([FIRST, busy, fetched(210.0)], ROBOTS, agent="x")
+    with pytest.raises(AssertionError, match=r"robots\.txt requested before Retry-After was over"):
+        assert_polite([fetched(100.0, 429, retry_after_s=120), fetched(210.0)], ROBOTS, agent="x")
+    assert_polite([FIRST, busy, fetched(261.0)], ROBOTS, agent="x")
+
+
+@pytest.mark.parametrize("ended", [199.9, float("nan")])
+def test_exchange_that_ends_before_it_starts_is_named(ended: float) -> None:
+    with pytest.raises(AssertionError, match=r"1 violation:\nexchange ends before it starts: https://example.com/a"):
+        assert_polite([FIRST, Exchange(f"{SITE}/a", 200.0, ended)], ROBOTS, agent="x")
+
+
+def test_copy_that_is_fetched_anew_does_not_restart_the_pace() -> None:
+    assert_polite([FIRST, page("/a", 200.0), fetched(204.0), page("/b", 206.0)], ROBOTS, agent="x")
+    with pytest.raises(AssertionError, match="not 5"):
+        assert_polite([FIRST, page("/a", 200.0), fetched(204.0), page("/b", 205.0)], ROBOTS, agent="x")
+
+
+def test_host_is_bound_by_each_site_that_is_known() -> None:
+    other = "https://example.com:8443"
+    robots = {**ROBOTS, other: "User-agent: *\nRequest-rate: 1/20\n"}
+    known = Exchange(f"{other}/robots.txt", 210.0, 210.1)
+    assert_polite([FIRST, page("/a", 200.0), page("/b", 206.0), known], robots, agent="x")
+    with pytest.raises(AssertionError, match=r"not 20 \(request-rate"):
+        assert_polite([FIRST, page("/a", 200.0), known, page("/b", 220.0)], robots, agent="x")
+
+
+def test_message_is_bounded() -> None:
+    pages = [Exchange(f"{SITE}/{'a' * 1_000}", float(n), float(n)) for n in range(1_000)]
+    with pytest.raises(AssertionError) as caught:
+        assert_polite(pages, {}, agent="x")
+    lines = str(caught.value).splitlines()
+    assert (lines[0], len(lines), lines[-1]) == ("1000 violations:", 52, "and 950 more")
+    assert max(map(len, lines)) < 400
 
 
 async def test_manual_clock_stands_still_until_it_is_moved() -> None:

@@ -9,12 +9,14 @@
     assert_polite      whether a crawl was polite, from what was requested when
 """
 
+from politesse.testing.answers import Call
 from politesse.testing.clock import ManualClock
+from politesse.testing.exchange import Exchange
 from politesse.testing.faults import FAULTS, Fault
 from politesse.testing.fetching import Answer, ScriptedFetcher
-from politesse.testing.hostile import Call, HostileServer
+from politesse.testing.hostile import HostileServer
 from politesse.testing.resolving import ScriptedResolver
-from politesse.testing.trace import Exchange, assert_polite
+from politesse.testing.trace import assert_polite
 
 __all__ = [
     "FAULTS",

@@ -18,10 +18,18 @@ _QUIET_ROUNDS: Final = 20  # more than any chain of wake-ups takes from one task
 class ManualClock:
     """A clock that stands still until it is moved.
 
+    Example:
+        >>> clock = ManualClock(wall=1_000.0)
+        >>> timer = clock.call_later(5.0, lambda: print(f"called at {clock.monotonic():g} s"))
+        >>> clock.advance(60.0)
+        called at 5 s
+        >>> clock.wall(), clock.monotonic()
+        (1060.0, 60.0)
+
     Args:
         wall: the Unix time to start at.
-        autojump: whether to move on by itself, to the next moment that somebody waits for, whenever every task of the
-            event loop waits. A task that waits for the network waits too: use it where there is none.
+        autojump: whether to advance by itself to the next timer whenever every task of the event loop waits. A task
+            that waits for the network counts as waiting: use it only without a network.
 
     Attributes:
         run: names this clock.
@@ -65,7 +73,14 @@ class ManualClock:
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks on, calling on the way what was due; ``seconds`` is 0 or more."""
+        """Move both clocks on, and call the timers that become due on the way.
+
+        Args:
+            seconds: 0 or more.
+
+        Raises:
+            ValueError: ``seconds`` is negative.
+        """
         if seconds < 0:
             raise ValueError(f"advance({seconds}): time does not go back")
         until = self._monotonic + seconds
@@ -76,7 +91,7 @@ class ManualClock:
         self._move_to(until)
 
     def set_wall(self, wall: float) -> None:
-        """Set the wall clock, forward or back, as an administrator may; the monotonic one goes on as it was."""
+        """Set the wall clock, forward or back, as an administrator may; the monotonic clock is not changed."""
         self._wall = wall
 
     def _move_to(self, monotonic: float) -> None:
@@ -84,7 +99,7 @@ class ManualClock:
         self._monotonic = monotonic
 
     def _watch(self, touches: int, quiet: int) -> None:
-        """Jump once the clock was left alone for some rounds of the event loop: then everybody waits."""
+        """Jump when the clock was not read for some rounds of the event loop: then every task waits."""
         loop = asyncio.get_running_loop()
         quiet = quiet + 1 if touches == self._touches else 0
         if quiet >= _QUIET_ROUNDS:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
-import struct
-import zlib
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import partial
@@ -13,28 +10,49 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from politesse.ports import FaultKind
+from politesse.testing.answers import (
+    FILE,
+    LOOPBACK,
+    MIB,
+    Call,
+    Reply,
+    chunk,
+    closes_at_once,
+    drips,
+    etag_that_lies,
+    gzip_bomb,
+    head,
+    long_line,
+    many_groups,
+    never_answers,
+    repeats,
+    resets,
+    response,
+    stalls,
+    takes_turns,
+)
 from politesse.testing.certificates import expired, for_another_host, self_signed, trusted
-from politesse.testing.hostile import LOOPBACK, Answer, Call
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping
 
-FILE: Final = b"User-agent: *\nDisallow: /private\n"
-"""What a robots.txt here says, if anything of it can be read."""
-
 PUBLIC_NAME: Final = "public.example"
 """The host of servers that are to pass for public ones; they need a resolver that knows it."""
 
-_MIB: Final = 1024 * 1024
-_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: no name, no time
-_DRIP_S: Final = 1.0
+_CHUNKED: Final = head("Transfer-Encoding: chunked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way in which a server may misbehave when it is asked for robots.txt.
+    """One way in which a server may misbehave when robots.txt is requested.
+
+    Example:
+        >>> from politesse.testing import FAULTS
+        >>> fault = FAULTS["status-404"]
+        >>> fault.result.value, fault.allows_page
+        ('unavailable', True)
 
     Attributes:
         name: of letters and hyphens.
@@ -51,12 +69,12 @@ class Fault:
     """
 
     name: str
-    robots: Answer = b""
+    robots: Reply = b""
     result: AccessResult = AccessResult.UNREACHABLE
     kind: FaultKind | None = None
     restricts: bool = True
     waits: bool = False
-    hops: Mapping[str, Answer] = field(default_factory=dict)
+    hops: Mapping[str, Reply] = field(default_factory=dict)
     host: str = ""
     certificate: Callable[[], ssl.SSLContext] | None = None
     accepts: bool = True
@@ -73,142 +91,10 @@ class Fault:
         return self.allows_page and not (self.result is AccessResult.SUCCESSFUL and self.restricts)
 
 
-def response(status: int | str, body: bytes = b"", *, length: int | str | None = None, **headers: str) -> bytes:
-    """Return a whole answer; underscores in header names stand for hyphens."""
-    announced = f"Content-Length: {len(body) if length is None else length}"
-    lines = [f"HTTP/1.1 {status} Status", announced, "Connection: close"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
-
-
-def head(*lines: str) -> bytes:
-    """Return the head of a good answer with these header lines."""
-    return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode("latin-1")
-
-
-_CHUNKED: Final = head("Transfer-Encoding: chunked")
-
-
-def chunk(octets: bytes) -> bytes:
-    """Return one chunk of a chunked body."""
-    return b"%x\r\n%b\r\n" % (len(octets), octets)
-
-
-async def never_answers(call: Call) -> None:
-    """Take the request, and say nothing."""
-    await call.silence()
-
-
-async def closes_at_once(call: Call) -> None:
-    """Close the connection without an answer."""
-    call.writer.close()
-
-
-def drips(octets: bytes, pause_s: float = _DRIP_S) -> Answer:
-    """Answer one octet at a time."""
-
-    async def handler(call: Call) -> None:
-        for octet in octets:
-            await call.send(bytes([octet]))
-            await asyncio.sleep(pause_s)
-
-    return handler
-
-
-def repeats(first: bytes, piece: bytes) -> Answer:
-    """Answer ``first``, and then ``piece`` without end."""
-
-    async def handler(call: Call) -> None:
-        await call.send(first)
-        while True:
-            await call.send(piece)
-
-    return handler
-
-
-def stalls(octets: bytes) -> Answer:
-    """Answer ``octets``, and nothing more."""
-
-    async def handler(call: Call) -> None:
-        await call.send(octets)
-        await call.silence()
-
-    return handler
-
-
-def resets(octets: bytes) -> Answer:
-    """Answer ``octets``, and break the connection off."""
-
-    async def handler(call: Call) -> None:
-        await call.send(octets)
-        await asyncio.sleep(0.02)  # or the RST would overtake them
-        call.reset()
-
-    return handler
-
-
-def takes_turns(*answers: bytes) -> Answer:
-    """Answer by turns."""
-
-    async def handler(call: Call) -> None:
-        await call.send(answers[(call.number - 1) % len(answers)])
-
-    return handler
-
-
-def gzip_bomb(decoded_bytes: int) -> Answer:
-    """Answer FILE and line ends in gzip that decodes to ``decoded_bytes``, a thousandth of which goes over the wire."""
-    encoder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    start = encoder.compress(FILE) + encoder.flush(zlib.Z_FULL_FLUSH)
-    # After a full flush nothing refers to what came before, so that one piece can be sent again and again.
-    blank = b"\n" * _MIB
-    piece = encoder.compress(blank) + encoder.flush(zlib.Z_FULL_FLUSH)
-    end = encoder.flush()
-    pieces = decoded_bytes // _MIB
-
-    async def handler(call: Call) -> None:
-        await call.send(head("Content-Encoding: gzip"), _GZIP_HEAD, start)
-        checksum = zlib.crc32(FILE)
-        for _ in range(pieces):
-            await call.send(piece)
-            checksum = zlib.crc32(blank, checksum)
-        await call.send(end, struct.pack("<LL", checksum, (len(FILE) + pieces * _MIB) & 0xFFFF_FFFF))
-
-    return handler
-
-
-def long_line(length_bytes: int) -> Answer:
-    """Answer FILE and a line of ``length_bytes``."""
-
-    async def handler(call: Call) -> None:
-        await call.send(head(), FILE, b"Disallow: /")
-        for _ in range(length_bytes // _MIB):
-            await call.send(b"a" * _MIB)
-
-    return handler
-
-
-def many_groups(number: int) -> Answer:
-    """Answer FILE and many groups, each of a crawler of its own."""
-
-    async def handler(call: Call) -> None:
-        await call.send(head(), FILE)
-        for first in range(0, number, 1000):
-            await call.send(b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(first, first + 1000)))
-
-    return handler
-
-
-async def etag_that_lies(call: Call) -> None:
-    """Answer that nothing has changed, whatever there was before."""
-    known = call.headers.get("if-none-match")
-    await call.send(response(304, ETag='"same"') if known else response(200, FILE, ETag='"same"'))
-
-
 def chain(redirects: int) -> Fault:
     """Return a chain of redirects, at the end of which is FILE."""
     targets = ["/robots.txt", *(f"/hop/{n}" for n in range(1, redirects)), "/file"]
-    answers: dict[str, Answer] = {here: response(301, Location=there) for here, there in pairwise(targets)}
+    answers: dict[str, Reply] = {here: response(301, Location=there) for here, there in pairwise(targets)}
     answers["/file"] = response(200, FILE)
     robots = answers.pop("/robots.txt")
     name = f"redirect-chain-of-{redirects}"
@@ -284,7 +170,7 @@ def _bodies() -> Iterator[Fault]:
     good = partial(Fault, result=AccessResult.SUCCESSFUL)
     cut = partial(Fault, kind=FaultKind.TRUNCATED)
     yield good(name="endless-body", robots=repeats(head() + FILE, b"Disallow: /private\n" * 1000))
-    yield good(name="100-mb-line", robots=long_line(100 * _MIB))
+    yield good(name="100-mb-line", robots=long_line(100 * MIB))
     yield good(name="million-groups", robots=many_groups(1_000_000))
     yield good(name="no-content-length", robots=head() + FILE)
     # What goes on after its end is no HTTP.
@@ -309,8 +195,8 @@ def _encodings() -> Iterator[Fault]:
     good = partial(Fault, result=AccessResult.SUCCESSFUL)
     broken = partial(Fault, kind=FaultKind.ENCODING)
     packed = gzip.compress(FILE)
-    yield good(name="gzip-bomb-of-1-mb", robots=gzip_bomb(_MIB))
-    yield good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * _MIB))
+    yield good(name="gzip-bomb-of-1-mb", robots=gzip_bomb(MIB))
+    yield good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * MIB))
     twice = response(200, gzip.compress(packed), Content_Encoding="gzip, gzip")
     yield broken(name="gzip-in-gzip", robots=twice)
     yield broken(name="transfer-encoding-gzip", robots=head("Transfer-Encoding: gzip") + packed)

@@ -17,16 +17,28 @@ if TYPE_CHECKING:
 
 
 class ScriptedFetcher:
-    """A Fetcher that answers as the test says, and remembers what it was asked.
+    r"""A Fetcher whose answers the test writes, and that records the requests.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> async def main() -> None:
+        ...     fetcher = ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"})
+        ...     async with Gatekeeper("ExampleBot/1.0", fetcher=fetcher) as gate:
+        ...         verdict = await gate.check("https://example.com/private")
+        ...     print(verdict.allowed, fetcher.count("https://example.com"))
+        >>> asyncio.run(main())
+        False 1
 
     Args:
         answers: by origin, as in ``"https://example.com"``, for its robots.txt, and by URL for any other file: text or
             octets, a status, a FetchResponse or FetchFault, an exception to raise, or a sequence of these for one
-            fetch after the other, the last of which stays. Whatever is not named answers 404.
+            fetch after the other, the last of which is repeated. Anything else answers 404.
 
     Attributes:
         requests: every request so far, in order.
-        gate: cleared, it holds all answers back until it is set.
+        gate: all answers wait while it is cleared; it is set at first.
+        closed: whether aclose() was called.
     """
 
     def __init__(self, answers: Mapping[str, Answer | Sequence[Answer]] | None = None) -> None:
@@ -38,11 +50,15 @@ class ScriptedFetcher:
         self.closed = False
 
     def count(self, asked: str) -> int:
-        """Return how often an origin was asked for its robots.txt, or the file at a URL was asked for."""
+        """Return how often the robots.txt of an origin, or the file at a URL, was requested."""
         return sum(_key(request) == asked for request in self.requests)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Answer as scripted."""
+        """Answer as scripted.
+
+        Raises:
+            Exception: the scripted answer is one.
+        """
         self.requests.append(request)
         await self.gate.wait()
         key = _key(request)
@@ -53,7 +69,7 @@ class ScriptedFetcher:
         return _result(answer, request)
 
     async def aclose(self) -> None:
-        """Note that it was closed."""
+        """Record that it was closed."""
         self.closed = True
 
 

@@ -1,126 +1,72 @@
-"""A server on loopback that answers octet by octet, as well or as badly as a test wants, and writes down what came."""
+"""A server on loopback that answers octet by octet, as well or as badly as a test wants, and logs the requests."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse.robots.ruleset import ROBOTS_TXT
-from politesse.testing.trace import Exchange
+from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged
+from politesse.testing.exchange import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from politesse.testing.answers import Reply
     from politesse.testing.faults import Fault
 
-LOOPBACK: Final = "127.0.0.1"
 PAGE: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\nConnection: close\r\n\r\n<p>a page</p>\n"
 )
-"""What every page answers unless told otherwise."""
+"""The default answer of every page."""
 
-_MAX_HEAD: Final = 64 * 1024
 _FILLING: Final = 4  # connections that nobody accepts: more than the shortest queue of any system holds
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
-
-
-@dataclass(slots=True)
-class _Logged:
-    """A request in the log; it ends when the last of its answer is about to be written: then a client may see it."""
-
-    url: str = ""
-    started: float = 0.0
-    ended: float | None = None
-    status: int = 0
-    retry_after_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that is to be answered, and the means to do it.
-
-    Attributes:
-        method: as in ``GET``.
-        target: path and query.
-        headers: names in lower case.
-        number: how often this target has been asked for, this time included.
-        reader: what else the client sends.
-        writer: to the client.
-        logged: what the server writes down about it.
-    """
-
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    number: int
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    logged: _Logged = field(default_factory=_Logged)
-
-    async def send(self, *pieces: bytes) -> None:
-        """Write some octets, and wait until the client has taken in most of them."""
-        for piece in pieces:
-            self.logged.ended = time.time()
-            self.writer.write(piece)
-            await self.writer.drain()
-            await asyncio.sleep(0)  # drain waits for nothing while the client keeps up, and this may have no end
-
-    async def silence(self) -> None:
-        """Say nothing until the client has gone."""
-        while await self.reader.read(_MAX_HEAD):
-            pass
-
-    def reset(self) -> None:
-        """Break the connection off with a RST."""
-        self.logged.ended = time.time()
-        if not self.writer.transport.is_closing():  # else the client has gone already
-            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self.writer.transport.abort()
-
-
-Handler = Callable[[Call], Awaitable[None]]
-Answer = bytes | Handler
-"""What a target answers: octets, head included; or what writes them, until it returns or the client goes."""
 
 
 class HostileServer:
-    """An HTTP/1.1 server whose robots.txt is as ``fault`` has it, and whose pages are pages.
+    r"""An HTTP/1.1 server whose robots.txt is as ``fault`` has it, and whose pages are pages.
 
-    Each connection has one answer, and is closed after it. What was asked is in ``log``, so that a test can tell what a
+    Each connection has one answer, and is closed after it. ``log`` holds every request, so that a test can see what a
     crawler requested, and when::
 
         async with HostileServer(FAULTS["drips-body"]) as server, Gatekeeper(user_agent) as gate:
             assert not await gate.check(server.url("/page"))
         assert server.pages == []
 
+    Example:
+        >>> from politesse.testing import FAULTS
+        >>> server = HostileServer(FAULTS["status-503"], {"/moved": b"HTTP/1.1 302 Found\r\nLocation: /page\r\n\r\n"})
+        >>> server.pages, server.robots_requests
+        ([], 0)
+
     Args:
-        fault: what becomes of a request for robots.txt; one of ``FAULTS``, or of your own.
-        answers: by target, what else is not a page.
+        fault: how a request for robots.txt is answered; one of ``FAULTS``, or of your own.
+        answers: by target, the answers of targets that are not pages.
         address: where to listen; any of 127.0.0.0/8.
         every_page: what a page answers.
 
     Attributes:
         open_connections: how many there are now.
+
+    Raises:
+        ConfigurationError: on entry, if the fault has a certificate and trustme is not installed.
     """
 
     def __init__(
         self,
         fault: Fault,
-        answers: Mapping[str, Answer] | None = None,
+        answers: Mapping[str, Reply] | None = None,
         *,
         address: str = LOOPBACK,
-        every_page: Answer = PAGE,
+        every_page: Reply = PAGE,
     ) -> None:
         self.open_connections = 0
-        self._log: list[_Logged] = []
+        self._log: list[Logged] = []
         self._fault = fault
         self._answers = {ROBOTS_TXT: fault.robots, **fault.hops, **(answers or {})}
         self._every_page = every_page
@@ -146,13 +92,21 @@ class HostileServer:
     def log(self) -> list[Exchange]:
         """Every request so far, in the order in which they came.
 
-        One ends when the last of its answer was about to be written, so that no client can have seen its end before;
-        one without an answer when the connection does, or now. 0 is the status of an answer that is not told octet by
-        octet beforehand.
+        An exchange ends when the last piece of its answer was about to be written, so that no client can have seen its
+        end before; without an answer, when the connection ended, or now. The status is 0 where no status line was sent
+        in one piece.
         """
         now = time.time()
         return [
-            Exchange(one.url, one.started, now if one.ended is None else one.ended, one.status, one.retry_after_s)
+            Exchange(
+                url=one.url,
+                started=one.started,
+                ended=now if one.ended is None else one.ended,
+                status=one.status,
+                retry_after_s=one.retry_after_s,
+                agent=one.agent,
+                location=one.location,
+            )
             for one in self._log
         ]
 
@@ -180,7 +134,7 @@ class HostileServer:
         else:
             context = None if self._fault.certificate is None else self._fault.certificate()
             self._server = await asyncio.start_server(
-                self._accept, self._address, 0, ssl=context, limit=_MAX_HEAD, backlog=1024
+                self._accept, self._address, 0, ssl=context, limit=MAX_HEAD_BYTES, backlog=1024
             )
             self._port = self._server.sockets[0].getsockname()[1]
         return self
@@ -243,13 +197,12 @@ class HostileServer:
         started = time.time()
         method, target, headers = _parse(head)
         self._asked[target] += 1
-        logged = _Logged(self.url(target), started)
+        logged = Logged(self.url(target), started, headers.get("user-agent"))
         self._log.append(logged)
         call = Call(method, target, headers, self._asked[target], reader, writer, logged)
         answer = self._answers.get(target, self._every_page)
         try:
             if isinstance(answer, bytes):
-                logged.status, logged.retry_after_s = _said(answer)
                 await call.send(answer)
             else:
                 await answer(call)
@@ -266,14 +219,3 @@ def _parse(head: bytes) -> tuple[str, str, dict[str, str]]:
     method, target, _ = first.split(" ", 2)
     fields = (line.partition(":") for line in lines)
     return method, target, {name.lower(): value.strip() for name, _, value in fields}
-
-
-def _said(answer: bytes) -> tuple[int, float | None]:
-    """Return the status of an answer, and the seconds that its Retry-After asks for."""
-    first, *lines = answer.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
-    status = first.split(" ")[1:2]
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.lower() == "retry-after" and value.strip().isdigit():
-            return int(status[0]), float(value)
-    return (int(status[0]) if status and status[0].isdigit() else 0), None

@@ -11,16 +11,24 @@ if TYPE_CHECKING:
 
 
 class ScriptedResolver:
-    """A Resolver that knows the names that the test tells it, and remembers what it was asked.
+    """A Resolver whose addresses the test writes, and that records the lookups.
+
+    Example:
+        >>> import asyncio
+        >>> resolver = ScriptedResolver({"example.com": ["192.0.2.1"]})
+        >>> asyncio.run(resolver.resolve("example.com", 443))
+        ['192.0.2.1']
+        >>> resolver.asked
+        ['example.com']
 
     Args:
-        addresses: by host name; a name that is not there does not exist.
+        addresses: by host name; any other name does not exist.
 
     Raises:
-        ConfigurationError: for one address that stands where a list of them has to.
+        ConfigurationError: an address is given where a list of addresses is needed.
 
     Attributes:
-        asked: every name that it was asked for, in order.
+        asked: every name that was looked up, in order.
     """
 
     def __init__(self, addresses: Mapping[str, Sequence[str]]) -> None:
@@ -31,7 +39,11 @@ class ScriptedResolver:
         self.asked: list[str] = []
 
     async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-        """Return the addresses of ``host``; raises OSError for a name that does not exist."""
+        """Return the addresses of ``host``.
+
+        Raises:
+            OSError: the name does not exist.
+        """
         self.asked.append(host)
         if host not in self.addresses:
             raise OSError(f"{host}:{port} does not exist")

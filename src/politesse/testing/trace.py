@@ -1,38 +1,24 @@
-"""A judge of what a crawler has requested."""
+"""``assert_polite``: whether the requests of a crawler were polite."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.pace import PacingOptions, stated_pace, visit_from
+from politesse._constants import DAY_S
+from politesse.errors import ConfigurationError
 from politesse.origin import split
-from politesse.robots import RobotsTxt
-from politesse.robots.ruleset import ROBOTS_TXT
+from politesse.testing._literal import LiteralRules
+from politesse.testing.violations import Promises, TraceJudge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from politesse.robots import RuleSet
+    from politesse.origin import Origin
+    from politesse.testing.exchange import Exchange
 
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request and its answer, as a server or a crawler has logged it.
-
-    Attributes:
-        url: what was requested, robots.txt included.
-        started: when it was, as Unix time.
-        ended: when its answer had been read, as Unix time.
-        status: of the answer.
-        retry_after_s: what its Retry-After asked for, in seconds; None where it had none.
-    """
-
-    url: str
-    started: float
-    ended: float
-    status: int = 200
-    retry_after_s: float | None = None
+_MAX_SHOWN: Final = 50
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def assert_polite(
@@ -42,58 +28,91 @@ def assert_polite(
     agent: str,
     min_delay_s: float = 0.0,
     slack_s: float = 0.0,
+    user_agent: str | None = None,
+    min_refetch_s: float = 54.0,
+    max_age_s: float = DAY_S,
 ) -> None:
-    """Raise AssertionError, naming every violation, unless a crawl was polite.
+    r"""Raise AssertionError with all violations unless a crawl was polite.
 
-    Nothing is requested of an origin before its robots.txt; nothing that is disallowed; no two requests of a host at
-    once; none sooner after the one before than its pace asks for; and none before a Retry-After is over. Requests for
-    robots.txt itself need not wait.
+    A page is requested only while a usable robots.txt of its origin is known: one that was fetched before, not answered
+    by 429 or 5xx, and at most ``max_age_s`` old. No page is requested that is disallowed, no two of a host at once,
+    none sooner after the one before than the pace of the host, none outside the Visit-time. Nothing, robots.txt
+    included, is requested of a host before a Retry-After is over. Requests for robots.txt wait for no pace, but come at
+    least ``min_refetch_s`` apart. An exchange that ends before it starts is a violation: its log is wrong.
+
+    The rules are read literally, as RFC 9309 has them, by no code of politesse's parser.
+
+    Example:
+        >>> from politesse.testing import Exchange, assert_polite
+        >>> robots = {"http://b.test": "User-agent: *\nCrawl-delay: 5\n"}
+        >>> trace = [
+        ...     Exchange("http://b.test/robots.txt", started=0.0, ended=0.2),
+        ...     Exchange("http://b.test/a", started=5.2, ended=5.9),
+        ...     Exchange("http://b.test/b", started=6.9, ended=7.5),
+        ... ]
+        >>> assert_polite(trace[:2], robots, agent="ExampleBot")
+        >>> assert_polite(trace, robots, agent="ExampleBot")
+        Traceback (most recent call last):
+        AssertionError: 1 violation:
+        page requested too soon after the request before: http://b.test/b (1.0000 s after its end, not 5 (crawl-delay))
 
     Args:
-        trace: all requests of the crawl, in whatever order.
-        robots: the robots.txt of each origin, as in ``"https://example.com"``; an origin without one restricts nothing.
-        agent: the product token that the crawler obeys.
-        min_delay_s: the pause that it promises where a host asks for none.
-        slack_s: by how much the clocks that logged may be off.
+        trace: all requests of the crawl, in any order.
+        robots: the robots.txt of each origin, as in ``"https://example.com"``, in any spelling; an origin without one
+            restricts nothing.
+        agent: the product token that the crawler obeys, or a User-Agent string that begins with it.
+        min_delay_s: the pause that the crawler promises where a host states none, in seconds; 0 or more.
+        slack_s: by how much the clocks that logged may be off, in seconds; 0 or more.
+        user_agent: the product token that the requests state where it is another than ``agent``. Exchanges that were
+            logged with a User-Agent have to name it.
+        min_refetch_s: the least time from one request for a robots.txt to the next, in seconds; 0 or more. The default
+            is 90 % of a minute: politesse keeps no copy and no failure for less than a minute by default.
+        max_age_s: the longest time that a robots.txt may be used, in seconds; 0 or more. The default is the day of
+            RFC 9309 2.4.
+
+    Raises:
+        AssertionError: the trace is empty, or holds violations.
+        ConfigurationError: an agent is no product token, a key of ``robots`` is no origin or stands there twice, or a
+            number is out of range.
+        InvalidURL: a key or the URL of an exchange is not an absolute http(s) URL.
     """
-    rules = {origin: RobotsTxt.parse(body).rules_for(agent) for origin, body in robots.items()}
-    options = PacingOptions(min_delay_s=min_delay_s)
-    violations: list[str] = []
-    asked: set[str] = set()
-    hosts: dict[str, list[tuple[Exchange, str]]] = {}
-    for exchange in sorted(trace, key=lambda exchange: exchange.started):
-        origin, target = split(exchange.url)
-        if target == ROBOTS_TXT:
-            asked.add(str(origin))
-        elif str(origin) not in asked:
-            violations.append(f"{exchange.url} was requested before {origin.robots_url}")
-        if str(origin) in rules and not (match := rules[str(origin)].match(exchange.url)):
-            violations.append(f"{exchange.url} was requested against line {match.rule and match.rule.line}")
-        hosts.setdefault(origin.pacing_host, []).append((exchange, str(origin)))
-    for exchanges in hosts.values():
-        violations += _too_soon(exchanges, rules, options, slack_s)
-    if violations:
-        raise AssertionError(f"{len(violations)} violations:\n" + "\n".join(violations))
+    token = _token("agent", agent)
+    stated = token if user_agent is None else _token("user_agent", user_agent)
+    promises = Promises(
+        min_delay_s=min_delay_s,
+        min_refetch_s=min_refetch_s,
+        max_age_s=max_age_s,
+        slack_s=slack_s,
+        wall_slack_s=slack_s,
+        agent=re.compile(rf"(?<![\w.-]){re.escape(stated)}(?![\w.-])", re.IGNORECASE),
+    )
+    exchanges = list(trace)
+    if not exchanges:
+        raise AssertionError("the trace is empty: it proves nothing")
+    judge = TraceJudge(_rules(robots, token), promises)
+    judge.judge(exchanges)
+    if judge.violations:
+        count = len(judge.violations)
+        shown = [str(violation) for violation in judge.violations[:_MAX_SHOWN]]
+        more = [f"and {count - _MAX_SHOWN} more"] if count > _MAX_SHOWN else []
+        raise AssertionError("\n".join([f"{count} violation{'s' if count > 1 else ''}:", *shown, *more]))
 
 
-def _too_soon(
-    exchanges: list[tuple[Exchange, str]], rules: Mapping[str, RuleSet], options: PacingOptions, slack_s: float
-) -> list[str]:
-    said = [rules[origin] for origin in {origin for _, origin in exchanges} if origin in rules]
-    violations = []
-    ended = closed_until = float("-inf")
-    for exchange, _ in exchanges:
-        if split(exchange.url)[1] != ROBOTS_TXT:
-            pace = stated_pace(said, ended, options) if ended > float("-inf") else None
-            soonest = ended + (0.0 if pace is None else pace.interval_s)
-            if exchange.started < soonest - slack_s and pace is not None:
-                gap = f"{exchange.started - ended:.3f} s after the request before"
-                violations.append(f"{exchange.url} came {gap}, not {pace.interval_s:g} ({pace.bound_by})")
-            if exchange.started < closed_until - slack_s:
-                violations.append(f"{exchange.url} came {closed_until - exchange.started:.3f} s before Retry-After")
-            if visit_from(said, exchange.started) > exchange.started + slack_s:
-                violations.append(f"{exchange.url} came outside the Visit-time")
-        ended = max(ended, exchange.ended)
-        if exchange.status in {429, 503} and exchange.retry_after_s is not None:
-            closed_until = max(closed_until, exchange.ended + exchange.retry_after_s)
-    return violations
+def _token(name: str, agent: str) -> str:
+    """Return the product token that an agent begins with."""
+    found = _TOKEN.match(agent)
+    if found is None or found[0].lower() == "mozilla":
+        raise ConfigurationError(f"{name}={agent!r:.100}: give the crawler's product token, as in 'ExampleBot'")
+    return found[0]
+
+
+def _rules(robots: Mapping[str, str | bytes], token: str) -> dict[Origin, LiteralRules]:
+    rules: dict[Origin, LiteralRules] = {}
+    for key, body in robots.items():
+        origin, target = split(key)
+        if target not in {"/", "/robots.txt"}:
+            raise ConfigurationError(f"robots[{key!r:.200}]: give an origin, as in {str(origin)!r}")
+        if origin in rules:
+            raise ConfigurationError(f"robots[{key!r:.200}]: {origin} stands there twice")
+        rules[origin] = LiteralRules(body, token)
+    return rules

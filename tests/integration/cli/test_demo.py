@@ -16,7 +16,7 @@ from politesse._gate import assemble
 from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
-from politesse.cli.demo.violations import Kind
+from politesse.testing.violations import Kind
 from tests.integration.cli.command import politesse
 
 if TYPE_CHECKING:

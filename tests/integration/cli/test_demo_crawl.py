@@ -11,7 +11,7 @@ import pytest
 from politesse import Gatekeeper, PacingOptions
 from politesse.cli.demo import USER_AGENT
 from politesse.cli.demo.crawl import Crawler
-from politesse.cli.demo.pages import Answer, Blueprint, Page, Site
+from politesse.cli.demo.pages import Blueprint, Page, Site, SiteAnswer
 from politesse.cli.demo.server import SiteServer
 
 pytestmark = pytest.mark.realtime  # a Retry-After is waited for
@@ -21,7 +21,7 @@ async def _crawl(*, busy_at: frozenset[int] = frozenset()) -> tuple[Crawler, lis
     """Crawl a front page that links to a redirect and to no page; return what was requested, and how answered."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        robots = Answer(200, "User-agent: *\nDisallow: /private")
+        robots = SiteAnswer(200, "User-agent: *\nDisallow: /private")
         site = Site(Blueprint("one", (robots,), (), busy_at=busy_at), address)
         hidden = Page(site, "/hidden", "/hidden", forbidden=False, rule="")
         private = Page(site, "/private", "/private", forbidden=True, rule="Disallow: /private")

@@ -5,7 +5,7 @@
     sites, weave        the web: eight origins, pages made for their rules, links
     server              serves it on loopback, and keeps the logs
     crawl               the crawler, which is the example to copy
-    violations, report  what is wrong in the logs, and what they come to
+    report              what the logs come to, by the judge of politesse.testing
     view                the table
 """
 
@@ -20,7 +20,7 @@ import aiohttp
 
 from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions
 from politesse.cli.demo.crawl import Crawler
-from politesse.cli.demo.report import audit, exit_code
+from politesse.cli.demo.report import RETRY_MIN_S, audit, exit_code
 from politesse.cli.demo.server import LittleWeb
 from politesse.cli.demo.sites import TOKEN
 from politesse.cli.demo.view import conclude, introduce, watch
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 USER_AGENT: Final = f"{TOKEN}/1.0 (crawls the loopback interface only)"
 
 FETCH: Final = FetchOptions(connect_timeout_s=1.5, total_timeout_s=1.5)
-CACHE: Final = CacheOptions(retry_min_s=1.0, retry_max_s=1.0)
+CACHE: Final = CacheOptions(retry_min_s=RETRY_MIN_S, retry_max_s=RETRY_MIN_S)
 """The defaults, except for faults of robots.txt: in a demo nobody wants to wait a minute for the next attempt."""
 
 PACING: Final = PacingOptions(min_delay_s=0.015, adaptive_factor=0.0, backoff_min_s=1.0)
@@ -58,7 +58,7 @@ class Plan:
 async def run(console: Console, plan: Plan, gate_class: type[Gatekeeper] = Gatekeeper) -> int:
     """Serve the web, crawl it, print what the servers saw; returns the exit code.
 
-    With another ``gate_class`` the crawl asks another gate, such as a broken one: the report must tell.
+    With another ``gate_class`` the crawl uses another gate, such as a broken one: the report must show it.
     """
     async with LittleWeb(plan.pages, plan.seed) as web:
         introduce(console, web, plan.tasks)

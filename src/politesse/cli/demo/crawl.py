@@ -37,7 +37,7 @@ class Crawler:
         refused: how many URLs robots.txt forbids, targets of redirects included.
         left: how many were left because their robots.txt could not be had.
         repeated: how many requests were put again because the server asked to come later.
-        failed: how many pages were not got.
+        failed: how many pages could not be fetched.
     """
 
     def __init__(

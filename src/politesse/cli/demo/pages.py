@@ -1,4 +1,4 @@
-"""What the demo's web is made of: pages of families that a rule was made for, on sites that answer as told."""
+"""The parts of the demo's web: sites with scripted answers, and families of pages, each made for one rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FRONT: Final = "/"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SiteAnswer:
     """What a server answers for one request.
 
     Attributes:
@@ -66,9 +66,9 @@ class Blueprint:
     """
 
     name: str
-    robots: tuple[Answer, ...]
+    robots: tuple[SiteAnswer, ...]
     families: tuple[Family, ...]
-    files: Mapping[str, Answer] = field(default_factory=dict)
+    files: Mapping[str, SiteAnswer] = field(default_factory=dict)
     asks: str = ""
     asks_s: float = 0.0
     busy_at: frozenset[int] = frozenset()

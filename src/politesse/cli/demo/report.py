@@ -1,25 +1,37 @@
 """What the logs of the servers say about the crawl, origin by origin; and whether it was a good one.
 
-Nothing here has met the gate: the pace that an origin asks for, and whether a page is forbidden, were settled when they
-were made.
+The judge is that of ``politesse.testing.assert_polite``. What it expects was settled when the pages were made: the pace
+that an origin states, and whether a page is forbidden. Nothing here has met the gate.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from politesse.cli.demo.server import ROBOTS_TXT
-from politesse.cli.demo.violations import OK, Kind, Violation, gaps_s, violations
+from politesse.origin import Origin
+from politesse.testing import Exchange
+from politesse.testing.violations import Kind, Promises, TraceJudge, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.cli.demo.pages import Page
-    from politesse.cli.demo.server import SiteServer
+    from politesse.cli.demo.pages import Page, Site
+    from politesse.cli.demo.server import Hit, SiteServer
 
-_SERVED: Final = frozenset({OK, 302})
+# A reading is behind by less than a tick, so a pause is wrong by less than that, once where the crawler keeps it and
+# once where the server measures it.
+TICKS_S: Final = 2 * time.get_clock_info("monotonic").resolution
+# A Retry-After is waited for by the wall clock, which may be slewed meanwhile; the servers have a monotonic one.
+WALL_SLACK_S: Final = 0.05
+RETRY_MIN_S: Final = 1.0
+"""How long the crawler of the demo waits at least before it fetches a robots.txt again."""
+
+_OK: Final = 200
+_SERVED: Final = frozenset({_OK, 302})
 _TOO_MANY_REQUESTS: Final = 429
 OWN_FLOOR: Final = "own floor"
 
@@ -36,7 +48,7 @@ class Row:
         forbidden_offered: how many forbidden pages were linked from pages that were served anywhere.
         told_to_wait: how many page requests were answered with 429.
         pace_s: the pause that has to be kept between two requests, in seconds.
-        pace_by: who says so: the field in robots.txt, or OWN_FLOOR.
+        pace_by: its source: the field in robots.txt, or OWN_FLOOR.
         least_gap_s: the shortest pause before a page request that the server saw, in seconds, negative where it saw two
             at once; None where there were no two requests.
         violations: what was wrong.
@@ -63,12 +75,12 @@ def audit(servers: Sequence[SiteServer], floor_s: float) -> list[Row]:
 
     Args:
         servers: all of them.
-        floor_s: the pause that the crawler promises to keep wherever no longer one is asked for, in seconds.
+        floor_s: the pause that the crawler promises to keep where no site states a longer one, in seconds.
     """
     offered = {server.site.front for server in servers}
     for server in servers:
         for hit in server.log:
-            if hit.page is not None and hit.status == OK:
+            if hit.page is not None and hit.status == _OK:
                 offered.update(hit.page.links)
     return [_row(server, offered, floor_s) for server in servers]
 
@@ -84,7 +96,7 @@ def _row(server: SiteServer, offered: set[Page], floor_s: float) -> Row:
     allowed = {page for page in site.pages.values() if not page.forbidden}
     asks_more = blueprint.asks_s > floor_s
     pace_s = blueprint.asks_s if asks_more else floor_s
-    seen_s = [gap_s for gap_s in gaps_s(log).values() if isfinite(gap_s)]
+    judge = _judged(server, floor_s)
     return Row(
         name=blueprint.name,
         answers=tuple(hit.status for hit in log if hit.target == ROBOTS_TXT),
@@ -94,6 +106,48 @@ def _row(server: SiteServer, offered: set[Page], floor_s: float) -> Row:
         told_to_wait=sum(hit.page is not None and hit.status == _TOO_MANY_REQUESTS for hit in log),
         pace_s=pace_s,
         pace_by=blueprint.asks.partition(":")[0] if asks_more else OWN_FLOOR,
-        least_gap_s=min(seen_s, default=None),
-        violations=tuple(violations(log, site.address, pace_s)),
+        least_gap_s=min(filter(isfinite, judge.gaps_s), default=None),
+        violations=(*judge.violations, *_unknown(server)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """What a site expects, as its pages are labelled."""
+
+    site: Site
+
+    def against(self, target: str) -> str | None:
+        page = self.site.pages[target]
+        return page.rule if page.forbidden else None
+
+    def interval(self, wall: float) -> tuple[float, str]:  # noqa: ARG002 - it is the same at any time
+        return self.site.blueprint.asks_s, self.site.blueprint.asks.partition(":")[0]
+
+    def open_at(self, wall: float) -> bool:  # noqa: ARG002 - the same
+        return True
+
+
+def _judged(server: SiteServer, floor_s: float) -> TraceJudge:
+    promises = Promises(min_delay_s=floor_s, min_refetch_s=RETRY_MIN_S, slack_s=TICKS_S, wall_slack_s=WALL_SLACK_S)
+    address = server.site.address
+    judge = TraceJudge({Origin.of(address): _Labels(server.site)}, promises)
+    # Any other file is the robots.txt of another origin, by a redirect: it is no part of the pace here.
+    judge.judge(_exchange(hit, address) for hit in server.log if hit.page is not None or hit.target == ROBOTS_TXT)
+    return judge
+
+
+def _exchange(hit: Hit, address: str) -> Exchange:
+    """Return a hit as an exchange; when a page request without an answer was given up, the server cannot know."""
+    given_up = hit.page is not None and hit.status is None
+    ended_mono = hit.started_mono if given_up else float("inf") if hit.ended_mono is None else hit.ended_mono
+    return Exchange(address + hit.target, hit.started_mono, ended_mono, hit.status or 0, hit.retry_after_s)
+
+
+def _unknown(server: SiteServer) -> list[Violation]:
+    """Return the requests for files that the site does not have."""
+    return [
+        Violation(Kind.UNKNOWN, server.site.address + hit.target)
+        for hit in server.log
+        if hit.page is None and hit.target != ROBOTS_TXT and hit.status != _OK
+    ]

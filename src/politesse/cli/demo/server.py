@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
-from politesse.cli.demo.pages import Answer, Page, Site
+from politesse.cli.demo.pages import Page, Site, SiteAnswer
 from politesse.cli.demo.sites import BLUEPRINTS, make_sites
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ADDRESSES: Final = tuple(f"127.0.0.{n}" for n in range(1, len(BLUEPRINTS) + 1))
 """One for each origin: a crawler paces hosts, whatever their ports, and here each origin is to be a host."""
 
 ROBOTS_TXT: Final = "/robots.txt"
-BUSY: Final = Answer(429, "too many", retry_after_s=1)
+BUSY: Final = SiteAnswer(429, "too many", retry_after_s=1)
 _WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
 _SHUTDOWN_S: Final = 1.0
 
@@ -38,8 +38,8 @@ class Hit:
 
     Attributes:
         started_mono: when it had come.
-        target: what was asked for.
-        page: the page that it asked for; None for robots.txt and other files.
+        target: path and query of the request.
+        page: the requested page; None for robots.txt and other files.
         status: what is answered; None where there is no answer.
         retry_after_s: what the answer asks to wait; None for nothing.
         ended_mono: when the answer was ready to be written: before that no client can have seen its end. None while it
@@ -101,7 +101,7 @@ class SiteServer:
         hit.ended_mono = time.monotonic()
         return response
 
-    def _answer(self, target: str, page: Page | None) -> Answer | None:
+    def _answer(self, target: str, page: Page | None) -> SiteAnswer | None:
         blueprint = self.site.blueprint
         if not blueprint.robots:
             return None
@@ -109,13 +109,13 @@ class SiteServer:
             self._robots_asked += 1
             return blueprint.robots[min(self._robots_asked, len(blueprint.robots)) - 1]
         if page is None:
-            return blueprint.files.get(target, Answer(404, "no such page"))
+            return blueprint.files.get(target, SiteAnswer(404, "no such page"))
         self._pages_asked += 1
         if self._pages_asked in blueprint.busy_at:
             return BUSY
         if page.redirect is not None:
-            return Answer(302, location=page.redirect.site.address + page.redirect.target)
-        return Answer(200, render(page), "text/html")
+            return SiteAnswer(302, location=page.redirect.site.address + page.redirect.target)
+        return SiteAnswer(200, render(page), "text/html")
 
 
 class LittleWeb:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from politesse.cli.demo.pages import FRONT, Answer, Blueprint, Family, Page, Site
+from politesse.cli.demo.pages import FRONT, Blueprint, Family, Page, Site, SiteAnswer
 from politesse.cli.demo.weave import weave
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ _TEMPTING: Final = Family("", forbidden=False, target="/private/{n}.pdf?session=
 BLUEPRINTS: Final = (
     Blueprint(
         "wildcards",
-        (Answer(200, WILDCARDS_TXT),),
+        (SiteAnswer(200, WILDCARDS_TXT),),
         (
             _ARTICLES,
             _MOVED,
@@ -96,13 +96,13 @@ BLUEPRINTS: Final = (
             Family("Disallow: /files%2Fold", forbidden=True, target="/files%2Fold/{n}"),
             Family("", forbidden=False, target="/files/old/{n}"),
         ),
-        {"/shared/robots.txt": Answer(200, SHARED_TXT)},
+        {"/shared/robots.txt": SiteAnswer(200, SHARED_TXT)},
     ),
-    Blueprint("not found", (Answer(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
-    Blueprint("forbidden", (Answer(403, "not for you"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint("not found", (SiteAnswer(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint("forbidden", (SiteAnswer(403, "not for you"),), (_ARTICLES, _MOVED, _TEMPTING)),
     Blueprint(
         "recovers",
-        (Answer(503, retry_after_s=1), Answer(503, retry_after_s=2), Answer(200, RECOVERS_TXT)),
+        (SiteAnswer(503, retry_after_s=1), SiteAnswer(503, retry_after_s=2), SiteAnswer(200, RECOVERS_TXT)),
         (
             _ARTICLES,
             _MOVED,
@@ -114,7 +114,7 @@ BLUEPRINTS: Final = (
     ),
     Blueprint(
         "slow down",
-        (Answer(429, retry_after_s=2), Answer(200, SLOW_DOWN_TXT)),
+        (SiteAnswer(429, retry_after_s=2), SiteAnswer(200, SLOW_DOWN_TXT)),
         (
             _FEW_ARTICLES,
             _MOVED,
@@ -128,7 +128,7 @@ BLUEPRINTS: Final = (
     ),
     Blueprint(
         "redirects",
-        (Answer(301, location="{wildcards}/shared/robots.txt"),),
+        (SiteAnswer(301, location="{wildcards}/shared/robots.txt"),),
         (
             _ARTICLES,
             _MOVED,
@@ -143,7 +143,7 @@ BLUEPRINTS: Final = (
     Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),)),
     Blueprint(
         "html",
-        (Answer(200, HTML, "text/html"),),
+        (SiteAnswer(200, HTML, "text/html"),),
         (_ARTICLES, _MOVED, _TEMPTING),
         busy_at=frozenset({5, 15}),
     ),

@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from politesse.cli.demo.report import audit, exit_code
+from politesse.cli.demo.report import TICKS_S, audit, exit_code
 from politesse.cli.demo.server import LOOPBACK
-from politesse.cli.demo.violations import TICKS_S, Kind
+from politesse.testing.violations import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from politesse.cli.demo.pages import Answer, Blueprint, Page, Site
-from politesse.cli.demo.report import OWN_FLOOR, Row, audit, exit_code
+from politesse.cli.demo.pages import Blueprint, Page, Site, SiteAnswer
+from politesse.cli.demo.report import OWN_FLOOR, WALL_SLACK_S, Row, audit, exit_code
 from politesse.cli.demo.server import Hit, SiteServer
-from politesse.cli.demo.violations import WALL_SLACK_S, Kind, Violation
+from politesse.testing.violations import Kind, Violation
 
 ADDRESS = "http://127.0.0.1:4000"
 FLOOR_S = 0.25  # as all times here a power of two: the gaps come out to the bit
 WORK_S = 0.0625
+EARLY = "1.062 s before"
 
 
-def _server(*answers: Answer, asks: str = "", asks_s: float = 0.0) -> SiteServer:
+def _server(*answers: SiteAnswer, asks: str = "", asks_s: float = 0.0) -> SiteServer:
     """A site with a front page that links to an allowed page and to a forbidden one, and an empty log."""
     site = Site(Blueprint("test", answers, (), asks=asks, asks_s=asks_s), ADDRESS)
     allowed = Page(site, "/a", "/a", forbidden=False, rule="")
@@ -77,7 +78,7 @@ def test_a_forbidden_request_is_a_violation_and_names_the_rule() -> None:
 def test_a_page_before_robots_txt_is_a_violation() -> None:
     server = _server()
     _log(server, (0, "/", 200), (1, "/robots.txt", 200), (2, "/a", 200))
-    assert _violations(server) == (Violation(Kind.BEFORE_ROBOTS, f"{ADDRESS}/"),)
+    assert _violations(server) == (Violation(Kind.BEFORE_ROBOTS, f"{ADDRESS}/", f"before {ADDRESS}/robots.txt"),)
     assert exit_code(audit([server], FLOOR_S)) == 1
 
 
@@ -99,7 +100,7 @@ def test_a_page_while_robots_txt_cannot_be_had_is_a_violation() -> None:
 def test_robots_txt_before_its_retry_after_is_a_violation() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 503, 2), (1, "/robots.txt", 200), (3, "/", 200), (4, "/a", 200))
-    assert _violations(server) == (Violation(Kind.RETRIED_EARLY, f"{ADDRESS}/robots.txt"),)
+    assert _violations(server) == (Violation(Kind.RETRIED_EARLY, f"{ADDRESS}/robots.txt", EARLY),)
 
 
 def test_robots_txt_after_its_retry_after_is_none() -> None:
@@ -171,11 +172,11 @@ def test_a_gap_of_the_pace_is_none_and_a_shorter_one_is_a_violation(asks_s: floa
         assert exit_code([row]) == count
 
 
-def test_a_gap_counts_from_the_end_of_the_request_before_and_is_told_in_milliseconds() -> None:
+def test_a_gap_counts_from_the_end_of_the_request_before_and_is_reported_with_the_pace() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (2, "/", 200), (2 + FLOOR_S, "/a", 200))  # from start to start it would do
     (violation,) = _violations(server)
-    assert violation == Violation(Kind.GAP, f"{ADDRESS}/a", "187.5 ms of 250")
+    assert violation == Violation(Kind.GAP, f"{ADDRESS}/a", "0.1875 s after its end, not 0.25 (floor)")
 
 
 def test_the_gap_after_robots_txt_is_judged() -> None:
@@ -185,12 +186,12 @@ def test_the_gap_after_robots_txt_is_judged() -> None:
         assert tuple(violation.kind for violation in _violations(server)) == found
 
 
-def test_the_gap_before_robots_txt_is_not_judged_and_shortens_none() -> None:
+def test_a_robots_txt_that_is_fetched_again_waits_for_no_gap_and_shortens_none() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (1, "/", 200), (1.125, "/robots.txt", 200), (2, "/a", 200))
     row = _row(server)
     assert row.violations == ()
-    assert row.least_gap_s == 2 - (1.125 + WORK_S)
+    assert row.least_gap_s == 2 - (1 + WORK_S)
 
 
 def test_another_origins_robots_txt_is_no_part_of_the_pace() -> None:
@@ -204,7 +205,9 @@ def test_two_page_requests_under_way_at_once_are_a_violation() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (1, "/", 200), (1 + WORK_S / 2, "/a", 200))
     row = _row(server)
-    assert row.violations == (Violation(Kind.OVERLAP, f"{ADDRESS}/a"),)
+    assert row.violations == (
+        Violation(Kind.OVERLAP, f"{ADDRESS}/a", "0.0312 s before its end, not 0.25 (floor) after"),
+    )
     assert row.least_gap_s == -WORK_S / 2
 
 
@@ -247,7 +250,7 @@ def test_any_page_before_the_retry_after_of_a_429_is_a_violation() -> None:
 def test_robots_txt_before_the_retry_after_of_a_page_is_a_violation() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (1, "/", 429, 2), (2, "/robots.txt", 200), (5, "/", 200), (6, "/a", 200))
-    assert _violations(server) == (Violation(Kind.RETRIED_EARLY, f"{ADDRESS}/robots.txt"),)
+    assert _violations(server) == (Violation(Kind.RETRIED_EARLY, f"{ADDRESS}/robots.txt", EARLY),)
 
 
 def test_the_longest_retry_after_holds() -> None:

@@ -1,0 +1,237 @@
+"""What a HostileServer may answer: whole responses, and handlers that drip, stall, break off or never end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE: Final = b"User-agent: *\nDisallow: /private\n"
+"""The robots.txt of every fault, as far as it can be read."""
+
+LOOPBACK: Final = "127.0.0.1"
+MAX_HEAD_BYTES: Final = 64 * 1024
+MIB: Final = 1024 * 1024
+_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: no name, no time
+_DRIP_S: Final = 1.0
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
+
+
+@dataclass(slots=True)
+class Logged:
+    """A request in the log; it ends when the last of its answer is about to be written: then a client may see it."""
+
+    url: str = ""
+    started: float = 0.0
+    agent: str | None = None
+    ended: float | None = None
+    status: int = 0
+    retry_after_s: float | None = None
+    location: str | None = None
+
+    def note(self, piece: bytes) -> None:
+        """Note the end, and what the answer states if this piece begins with its whole status line."""
+        self.ended = time.time()
+        if self.status:
+            return
+        first, *lines = piece.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+        status = re.match(r"HTTP/1\.[01] ([0-9]{3})(?: |$)", first)
+        if status is None or (not lines and not piece.endswith(b"\r\n")):
+            return
+        self.status = int(status[1])
+        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self.location = fields.get("location")
+        retry_after = fields.get("retry-after", "")
+        self.retry_after_s = float(retry_after) if retry_after.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that is to be answered, and the means to do it.
+
+    Attributes:
+        method: as in ``GET``.
+        target: path and query.
+        headers: names in lower case.
+        number: how often this target has been requested, this time included.
+        reader: what else the client sends.
+        writer: to the client.
+        logged: its record in the log of the server.
+
+    Example:
+        >>> async def busy(call: Call) -> None:
+        ...     await call.send(response(503, Retry_After="60") if call.number == 1 else response(200, b"welcome"))
+        >>> from politesse.testing import FAULTS, HostileServer
+        >>> server = HostileServer(FAULTS["status-404"], {"/page": busy})
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    number: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    logged: Logged = field(default_factory=Logged)
+
+    async def send(self, *pieces: bytes) -> None:
+        """Write some octets, and wait until the client has taken in most of them."""
+        for piece in pieces:
+            self.logged.note(piece)
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0)  # drain waits for nothing while the client keeps up, and this may have no end
+
+    async def silence(self) -> None:
+        """Say nothing until the client has gone."""
+        while await self.reader.read(MAX_HEAD_BYTES):
+            pass
+
+    def reset(self) -> None:
+        """Break the connection off with a RST."""
+        self.logged.ended = time.time()
+        if not self.writer.transport.is_closing():  # else the client has gone already
+            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.writer.transport.abort()
+
+
+Handler = Callable[[Call], Awaitable[None]]
+Reply = bytes | Handler
+"""What a target answers: octets, head included; or what writes them, until it returns or the client goes."""
+
+
+def response(status: int | str, body: bytes = b"", *, length: int | str | None = None, **headers: str) -> bytes:
+    """Return a whole answer; underscores in header names stand for hyphens."""
+    announced = f"Content-Length: {len(body) if length is None else length}"
+    lines = [f"HTTP/1.1 {status} Status", announced, "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def head(*lines: str) -> bytes:
+    """Return the head of a good answer with these header lines."""
+    return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode("latin-1")
+
+
+def chunk(octets: bytes) -> bytes:
+    """Return one chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(octets), octets)
+
+
+async def never_answers(call: Call) -> None:
+    """Take the request, and say nothing."""
+    await call.silence()
+
+
+async def closes_at_once(call: Call) -> None:
+    """Close the connection without an answer."""
+    call.writer.close()
+
+
+def drips(octets: bytes, pause_s: float = _DRIP_S) -> Reply:
+    """Answer one octet at a time."""
+
+    async def handler(call: Call) -> None:
+        for octet in octets:
+            await call.send(bytes([octet]))
+            await asyncio.sleep(pause_s)
+
+    return handler
+
+
+def repeats(first: bytes, piece: bytes) -> Reply:
+    """Answer ``first``, and then ``piece`` without end."""
+
+    async def handler(call: Call) -> None:
+        await call.send(first)
+        while True:
+            await call.send(piece)
+
+    return handler
+
+
+def stalls(octets: bytes) -> Reply:
+    """Answer ``octets``, and nothing more."""
+
+    async def handler(call: Call) -> None:
+        await call.send(octets)
+        await call.silence()
+
+    return handler
+
+
+def resets(octets: bytes) -> Reply:
+    """Answer ``octets``, and break the connection off."""
+
+    async def handler(call: Call) -> None:
+        await call.send(octets)
+        await asyncio.sleep(0.02)  # or the RST would overtake them
+        call.reset()
+
+    return handler
+
+
+def takes_turns(*answers: bytes) -> Reply:
+    """Answer by turns."""
+
+    async def handler(call: Call) -> None:
+        await call.send(answers[(call.number - 1) % len(answers)])
+
+    return handler
+
+
+def gzip_bomb(decoded_bytes: int) -> Reply:
+    """Answer FILE and line ends in gzip that decodes to ``decoded_bytes``, a thousandth of which goes over the wire."""
+    encoder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    start = encoder.compress(FILE) + encoder.flush(zlib.Z_FULL_FLUSH)
+    # After a full flush nothing refers to what came before, so that one piece can be sent again and again.
+    blank = b"\n" * MIB
+    piece = encoder.compress(blank) + encoder.flush(zlib.Z_FULL_FLUSH)
+    end = encoder.flush()
+    pieces = decoded_bytes // MIB
+
+    async def handler(call: Call) -> None:
+        await call.send(head("Content-Encoding: gzip"), _GZIP_HEAD, start)
+        checksum = zlib.crc32(FILE)
+        for _ in range(pieces):
+            await call.send(piece)
+            checksum = zlib.crc32(blank, checksum)
+        await call.send(end, struct.pack("<LL", checksum, (len(FILE) + pieces * MIB) & 0xFFFF_FFFF))
+
+    return handler
+
+
+def long_line(length_bytes: int) -> Reply:
+    """Answer FILE and a line of ``length_bytes``."""
+
+    async def handler(call: Call) -> None:
+        await call.send(head(), FILE, b"Disallow: /")
+        for _ in range(length_bytes // MIB):
+            await call.send(b"a" * MIB)
+
+    return handler
+
+
+def many_groups(number: int) -> Reply:
+    """Answer FILE and many groups, each of a crawler of its own."""
+
+    async def handler(call: Call) -> None:
+        await call.send(head(), FILE)
+        for first in range(0, number, 1000):
+            await call.send(b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(first, first + 1000)))
+
+    return handler
+
+
+async def etag_that_lies(call: Call) -> None:
+    """Answer that nothing has changed, whatever there was before."""
+    known = call.headers.get("if-none-match")
+    await call.send(response(304, ETag='"same"') if known else response(200, FILE, ETag='"same"'))
