@@ -286,7 +286,7 @@ async def test_error_of_the_gate_comes_out_though_the_source_gives_nothing_more(
 
 
 async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper) -> None:
-    items: ItemFilter[str] = ItemFilter(gate.peek_or_invalid, gate.check, None, 10)
+    items: ItemFilter[str] = ItemFilter(gate.peek, gate.check, None, 10)
     async with aclosing(items.run(f"https://n{n}.example/" for n in range(200))) as judged:
         assert len([item async for item in judged]) == 200
     assert not items._waiting
