@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakMethod
 
-from politesse._constants import DAY_S
+from politesse._constants import DAY_S, ROBOTS_TXT
 from politesse._gate.filtering import sift
 from politesse._gate.state import Decided, LongDelay, MatchingBounded
 from politesse._pacing.pace import PACES_HELD, longest_stated_s
@@ -26,7 +26,6 @@ from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
-from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.verdict import WITHOUT_RULE, AccessResult, Disallowed, Reason, Verdict
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from politesse._constants import ROBOTS_TXT
 from politesse._sites.reservations import TDMREP_JSON
 from politesse.errors import ConfigurationError
-from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.usage.model import Preference, Purpose
 from politesse.verdict import Reason
 

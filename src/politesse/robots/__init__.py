@@ -13,11 +13,12 @@ What the dialects read otherwise, they take from ``dialect``: there is one row f
 
 from politesse.robots.agents import product_token
 from politesse.robots.cleanparam import CleanParams
+from politesse.robots.crawl_directives import RequestRate, TimeWindow
 from politesse.robots.dialect import Dialect
-from politesse.robots.directives import RequestRate, TimeWindow
-from politesse.robots.document import Group, RobotsTxt
-from politesse.robots.lexer import Line, Quirk
-from politesse.robots.ruleset import RuleSet
+from politesse.robots.document import RobotsTxt
+from politesse.robots.group import Group
+from politesse.robots.line import Line, Quirk
+from politesse.robots.rule_sets.base import RuleSet
 from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule
 

@@ -13,7 +13,7 @@ from politesse.robots.pattern import matcher, normalise_pattern
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
 
 _FIELD: Final = "clean-param"
 

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
-from politesse.robots.dialect import Dialect
-from politesse.robots.directives import (
+from politesse.robots.crawl_directives import (
     VERSION_1,
     parse_crawl_delay,
     parse_request_rate,
     parse_robot_version,
     parse_visit_time,
 )
-from politesse.robots.lexer import Line, Quirk, lex, records
+from politesse.robots.dialect import Dialect
+from politesse.robots.group import Group
+from politesse.robots.lexer import lex, records
+from politesse.robots.line import Line, Quirk
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
-from politesse.robots.ruleset import Directives, RuleSet
+from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 from politesse.usage.vocabulary import is_absolute_url
 
@@ -25,40 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.origin import Origin
-    from politesse.robots.agents import Bound
-    from politesse.robots.dialect import Grouping
-    from politesse.robots.directives import RequestRate, TimeWindow
+    from politesse.robots.crawl_directives import DirectiveValue
+    from politesse.robots.group import GroupMatch
     from politesse.robots.lexer import Lexed
+    from politesse.robots.traits import Grouping
 
 
-class Group:
-    """A run of user-agent lines and what follows up to the next run.
-
-    Attributes:
-        agents: the names in lower case, ``*`` for everybody, each with its place among them, from 0.
-        heads: its user-agent lines.
-        rules: the lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
-        directives: the other fields that belong to agents, each with its typed value and the number of agents
-            that were listed before it: it binds those only.
-        usage: the Content-Usage and Content-Signal lines, with such a number as well.
-        version: the version of the standard that it is written in, where a dialect has versions.
-    """
-
-    __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")
-
-    def __init__(self) -> None:
-        self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
-        self.heads: list[Line] = []
-        self.rules: list[Line] = []
-        self.directives: list[tuple[int, Line, float | RequestRate | TimeWindow | str]] = []
-        self.usage: list[tuple[int, Line]] = []
-        self.version = VERSION_1
-
-    def __repr__(self) -> str:
-        return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"
-
-
-_DIRECTIVES: Final[dict[str, Callable[[str], float | RequestRate | TimeWindow | str | None]]] = {
+_DIRECTIVES: Final[dict[str, Callable[[str], DirectiveValue | None]]] = {
     "crawl-delay": parse_crawl_delay,
     "request-rate": parse_request_rate,
     "visit-time": parse_visit_time,
@@ -157,7 +132,7 @@ class RobotsTxt:
                     directives.add(line.field, value)
         if self._states_usage:
             directives.usage = self._usage(bound)
-        return self._traits.matching.rule_set(rules, directives, self.dialect, self.origin)
+        return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
         """Return the groups whose rules ``rules_for`` gives to a crawler, in the order of the file.
@@ -166,14 +141,14 @@ class RobotsTxt:
         """
         return [group for group, _ in self._bound([agent] if isinstance(agent, str) else agent)]
 
-    def _usage(self, bound: Sequence[Bound]) -> SiteUsage:
+    def _usage(self, bound: Sequence[GroupMatch]) -> SiteUsage:
         """Return what the file says to a crawler about the use of content."""
         # A Content-Signal of the groups for everybody holds for a crawler with a group of its own that has none.
         signals = _said(bound, CONTENT_SIGNAL) or _said(self._everybody(), CONTENT_SIGNAL)
         signals = signals or [Said("", line) for line in self._signals]
         return SiteUsage(self._traits.matching, _said(bound, CONTENT_USAGE), signals, self._license_lines)
 
-    def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
+    def _bound(self, agents: Sequence[str]) -> Sequence[GroupMatch]:
         """Return the groups that bind a crawler, each with the place of its name in it."""
         grouping = self._traits.grouping
         for agent in [checked_agent(agent) for agent in agents]:
@@ -182,11 +157,11 @@ class RobotsTxt:
                 return bound
         return self._everybody()
 
-    def _everybody(self) -> Sequence[Bound]:
+    def _everybody(self) -> Sequence[GroupMatch]:
         everybody = [(group, group.agents[EVERYBODY]) for group in self._groups_of.get(EVERYBODY, ())]
         return self._traits.grouping.everybody(everybody)
 
-    def _naming(self, token: str) -> list[Bound]:
+    def _naming(self, token: str) -> list[GroupMatch]:
         """Return the groups that name a crawler, in the order of the file."""
         names = self._traits.grouping.names
         if names is None:
@@ -288,7 +263,7 @@ class RobotsTxt:
         """Return the quirk of a line that would bind the agents of a group and stands in none."""
         return Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP
 
-    def _direct(self, group: Group | None, line: Line, value: float | RequestRate | TimeWindow | str | None) -> None:
+    def _direct(self, group: Group | None, line: Line, value: DirectiveValue | None) -> None:
         if group is None:
             line.quirks += (self._stray(),)
         elif value is None or Quirk.CONTROL_CHARACTER in line.quirks:
@@ -318,7 +293,7 @@ def _is_usage_rule(line: Line, grouping: Grouping) -> bool:
     return line.field in grouping.usage_rules and bool(line.value) and Quirk.CONTROL_CHARACTER not in line.quirks
 
 
-def _said(bound: Sequence[Bound], field: str) -> list[Said]:
+def _said(bound: Sequence[GroupMatch], field: str) -> list[Said]:
     """Return the lines of a field that bind a crawler, each with the name that it is said to."""
     said: list[Said] = []
     for group, listed_at in bound:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.robots.directives import VERSION_1
-from politesse.robots.lexer import NO_QUIRKS, Quirk
-from politesse.robots.ruleset import Directives, RuleSet
+from politesse.robots.crawl_directives import VERSION_1
+from politesse.robots.line import NO_QUIRKS, Quirk
+from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.directives import Version
-    from politesse.robots.document import Group, RobotsTxt
-    from politesse.robots.lexer import Line
+    from politesse.robots.crawl_directives import Version
+    from politesse.robots.document import RobotsTxt
+    from politesse.robots.group import Group
+    from politesse.robots.line import Line
     from politesse.verdict import Match, Rule
 
 
@@ -73,7 +74,7 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
     """Return the rules that one line of a file stands for: none, one, or in some dialects two."""
     directives = Directives()
     directives.version = version
-    return robots.dialect.traits.matching.rule_set([line], directives, robots.dialect, robots.origin)
+    return robots.dialect.traits.rule_set([line], directives, robots.dialect.traits.matching, robots.origin)
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:

@@ -181,6 +181,15 @@ def normalise_pattern(value: str) -> str:
     return pattern + "$" if anchored else pattern
 
 
+def allowed_directory(pattern: str) -> str | None:
+    """Return the pattern of the directory whose index page ``pattern`` allows; None if it allows no index page.
+
+    google/robotstxt, HandleAllow: an Allow of ``/a/index.html``, or of any path that starts like it, allows ``/a/``.
+    """
+    directory, slash, page = pattern.rpartition("/")
+    return f"{directory}{slash}$" if slash and page.startswith("index.htm") else None
+
+
 def match_form(pattern: str) -> str:
     """Return what ``pattern``, in normal form, matches: without what matches nothing more, its bare ``%`` resolved.
 

@@ -19,8 +19,8 @@ from politesse.usage.vocabulary import parse_content_signal, parse_content_usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from politesse.robots.dialect import Matching
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
+    from politesse.robots.traits import Matching
 
 CONTENT_USAGE: Final = "content-usage"
 CONTENT_SIGNAL: Final = "content-signal"

@@ -14,7 +14,7 @@ from politesse.origin import split
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
 
 MAX_REJECTED: Final = 100
 """How many of the rejected lines are reported, the first ones."""

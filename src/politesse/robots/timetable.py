@@ -13,7 +13,7 @@ from politesse._constants import DAY_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from politesse.robots.directives import RequestRate, TimeWindow
+    from politesse.robots.crawl_directives import RequestRate, TimeWindow
 
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440

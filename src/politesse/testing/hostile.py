@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from politesse.robots.ruleset import ROBOTS_TXT
+from politesse._constants import ROBOTS_TXT
 from politesse.testing.trace import Exchange
 
 if TYPE_CHECKING:

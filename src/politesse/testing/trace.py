@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from politesse._constants import ROBOTS_TXT
 from politesse._pacing.pace import PacingOptions, stated_pace, visit_from
 from politesse.origin import split
 from politesse.robots import RobotsTxt
-from politesse.robots.ruleset import ROBOTS_TXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

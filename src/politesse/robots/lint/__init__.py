@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
-from politesse.robots.lexer import Quirk, cut_at_line_end, decode, octets_of, split_rows
+from politesse.robots.lexer import cut_at_line_end, decode, octets_of, split_rows
+from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import CODES, Code, Diagnostic, Report, Severity
 from politesse.robots.lint.disagreement import check_disagreement
 from politesse.robots.lint.groups import check_groups, check_versions

@@ -12,17 +12,17 @@ from politesse.errors import InvalidURL
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
+from politesse.robots.line import is_void
 from politesse.robots.lint.diagnostics import shown
 from politesse.robots.lint.groups import bindings
-from politesse.robots.ruleset import is_void
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
-    from politesse.robots.ruleset import RuleSet
+    from politesse.robots.rule_sets.base import RuleSet
     from politesse.verdict import Match
 
 _MAX_PROBE: Final = 2_000  # characters; longer ones are no URLs that anybody requests

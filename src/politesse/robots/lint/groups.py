@@ -6,18 +6,19 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.robots.agents import BROWSER, EVERYBODY, product_token
+from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
-from politesse.robots.directives import VERSION_1
 from politesse.robots.document import RobotsTxt
 from politesse.robots.explain import compiled_alone
-from politesse.robots.lexer import Quirk, blank_lines
+from politesse.robots.lexer import blank_lines
+from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from politesse.robots.document import Group
-    from politesse.robots.lexer import Line
+    from politesse.robots.group import Group
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import Quirk
+from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import shown
 
 if TYPE_CHECKING:
     from politesse.robots.document import RobotsTxt
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
 
 _BLANKS: Final = " \t"

@@ -10,19 +10,20 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.explain import compiled_alone, ending_line
+from politesse.robots.line import is_void
 from politesse.robots.lint.diagnostics import shown
 from politesse.robots.lint.groups import bindings
-from politesse.robots.ruleset import is_void
 from politesse.verdict import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.document import Group, RobotsTxt
-    from politesse.robots.lexer import Line
+    from politesse.robots.document import RobotsTxt
+    from politesse.robots.group import Group
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
-    from politesse.robots.ruleset import RuleSet
+    from politesse.robots.rule_sets.base import RuleSet
 
 _STAR: Final = "\n"  # stands for a star of the covered rule: in normal form no piece holds a control character
 _MAX_COMPARISONS: Final = 500_000
