@@ -2,13 +2,13 @@
 
 ::
 
-    octets ─ lexer ─> lines ─ document ─> groups ─ ruleset ─> Match
-                                  ├ directives ─> crawl-delay, request-rate, visit-time
-                                  └ usage ──────> preferences on the use of content
+    octets ─ lexer ─> lines ─ document ─> groups ─ rule_sets ─> Match
+                                  ├ crawl_directives ─> crawl-delay, request-rate, visit-time
+                                  └ preferences ──────> preferences on the use of content
 
-``explain`` tells how an answer came about, ``lint`` what is wrong with a file.
+``explain`` shows how an answer came about, ``lint`` what is wrong with a file.
 
-What the dialects read otherwise, they take from ``dialect``: there is one row for each.
+All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """
 
 from politesse.robots.agents import product_token
