@@ -15,9 +15,10 @@ from politesse._constants import ROBOTS_TXT
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.line import is_void
 from politesse.robots.metered import Meter, Wildcards
-from politesse.robots.pattern import Wildcard, decode_prefix
+from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
 from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.wildcard import Wildcard
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse._constants import ROBOTS_TXT
 from politesse.robots.line import is_void
 from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
-from politesse.robots.pattern import is_literal, is_plain, match_form, wildcard_of
+from politesse.robots.pattern import is_literal, is_plain, match_form
 from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.wildcard import wildcard_of
 from politesse.verdict import Match, Rule
 
 if TYPE_CHECKING:
