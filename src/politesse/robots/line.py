@@ -7,7 +7,12 @@ from typing import Final
 
 
 class Quirk(StrEnum):
-    """A leniency that was applied, or a fault that was passed over; recorded so that lint and explain can report it."""
+    """A leniency that was applied, or a fault that was passed over; recorded so that lint and explain can report it.
+
+    >>> from politesse import RobotsTxt
+    >>> RobotsTxt.parse("Disallow: /before/any/group").lines[0].quirks
+    (<Quirk.BEFORE_ANY_GROUP: 'before-any-group'>,)
+    """
 
     BYTE_ORDER_MARK = "byte-order-mark"
     """The file starts with a UTF-8 byte order mark, a part of one, or a mark of another encoding that it is not in:
