@@ -6,5 +6,8 @@ from typing import Final
 
 DAY_S: Final = 86_400.0
 
+ROBOTS_TXT: Final = "/robots.txt"
+"""Path of the file, at the root of its origin (RFC 9309 2.3)."""
+
 AGREE_S: Final = 0.01
 """Seconds by which two clocks may differ and still agree: they are not read at the same instant, and a float rounds."""

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import traceback
+from typing import Final
+
+BLANKS: Final = " \t"
+"""SP and HTAB: the only blanks of RFC 9309 2.2 and RFC 9110 5.6.3."""
+
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""A control character of ASCII."""
 
 
 def printable(text: str) -> str:

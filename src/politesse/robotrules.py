@@ -22,7 +22,7 @@ from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import Dialect, RobotsTxt
-from politesse.robots.ordered import FirstMatchRuleSet
+from politesse.robots.rule_sets.ordered import FirstMatchRuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

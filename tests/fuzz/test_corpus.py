@@ -12,7 +12,7 @@ import politesse._http.redirects
 import politesse.page.links
 import politesse.robots.lexer
 import politesse.robots.lint.diagnostics
-import politesse.robots.pattern
+import politesse.robots.wildcard
 from politesse.verdict import AccessResult
 from tests.fuzz.mutation import mutants
 from tests.fuzz.target import CORPUS, Target
@@ -25,7 +25,7 @@ every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 BROKEN = [
     ("document", politesse.robots.lexer, "split_rows", str.splitlines),
-    ("matching", politesse.robots.pattern.Wildcard, "matches", lambda wildcard, target: True),
+    ("matching", politesse.robots.wildcard.Wildcard, "matches", lambda wildcard, target: True),
     ("headers", politesse._cache.outcome, "classify", lambda response, policy: AccessResult.UNAVAILABLE),
     ("urls", politesse._http.redirects, "_join", lambda base, location: location.rstrip(";") or base),
     ("body", politesse._http.body, "cut_at_line_end", lambda octets, limit: octets[:limit]),

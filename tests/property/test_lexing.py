@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse.robots import Dialect, Quirk
-from politesse.robots.lexer import Line, lex
+from politesse.robots.lexer import lex
 from tests.property.reference import BLANK, CONTROL, split_lines
+
+if TYPE_CHECKING:
+    from politesse.robots.line import Line
 
 FIELDS = {
     b"user-agent",

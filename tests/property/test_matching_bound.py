@@ -18,7 +18,7 @@ from politesse import Gatekeeper, MatchingBounded, Reason
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import Dialect, RobotsTxt, metered
 from politesse.robots.explain import explain
-from politesse.robots.lexer import Quirk
+from politesse.robots.line import Quirk
 from politesse.testing import ScriptedFetcher
 from tests.property import reference
 from tests.property.strategies import ONE_GROUP, Case

@@ -28,7 +28,7 @@ from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.origin import MAX_URL_LENGTH, split
 from politesse.ports import FetchResponse
 from politesse.robots import RobotsTxt
-from politesse.robots.directives import parse_request_rate, parse_visit_time
+from politesse.robots.crawl_directives import parse_request_rate, parse_visit_time
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 
 if TYPE_CHECKING:

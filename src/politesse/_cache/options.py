@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from politesse._cache.outcome import AccessPolicy
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
-from politesse.robots.dialect import Grace, Lifetimes
+from politesse.robots.traits import Grace, Lifetimes
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from politesse.ports import FetchResult
-    from politesse.robots.dialect import Grace, Lifetimes
+    from politesse.robots.traits import Grace, Lifetimes
 
 _MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
 _MAX_RETRY_S: Final = DAY_S  # nor a large one to close a site for a year without asking once a day

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from politesse._constants import ROBOTS_TXT
 from politesse._gate.agent import Agent
 from politesse._gate.judge import EnforcedUsage
 from politesse._gate.tdm import AgentReservations, with_reserved
 from politesse._sites.reservations import TDMREP_JSON
 from politesse.errors import ConfigurationError
 from politesse.origin import split
-from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.usage.model import Purpose
 
 if TYPE_CHECKING:

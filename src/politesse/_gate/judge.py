@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
-from politesse.robots.ruleset import ROBOTS_TXT
 from politesse.usage.model import Preference, Purpose
 from politesse.verdict import WITHOUT_RULE, AccessResult, Reason
 

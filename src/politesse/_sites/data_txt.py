@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._text import printable
-from politesse.robots.dialect import Syntax
 from politesse.robots.lexer import decode, lex, records, split_rows
+from politesse.robots.traits import Syntax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse.robots.lexer import Line, Quirk
+    from politesse.robots.line import Line, Quirk
 
     FieldNames = Mapping[str, str] | Callable[[str], str]
 

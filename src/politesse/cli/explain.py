@@ -13,7 +13,8 @@ from politesse.cli.console import plain
 from politesse.cli.reading import OneFetch, read_file
 from politesse.origin import split
 from politesse.robots.explain import explain
-from politesse.robots.lexer import Quirk, cut_at_line_end, decode, split_rows
+from politesse.robots.lexer import cut_at_line_end, decode, split_rows
+from politesse.robots.line import Quirk
 from politesse.robots.lint import MAX_OCTETS
 from politesse.usage.model import NOTHING_STATED, Purpose
 from politesse.verdict import UNDECIDED, AccessResult

@@ -2,22 +2,23 @@
 
 ::
 
-    octets ─ lexer ─> lines ─ document ─> groups ─ ruleset ─> Match
-                                  ├ directives ─> crawl-delay, request-rate, visit-time
-                                  └ usage ──────> preferences on the use of content
+    octets ─ lexer ─> lines ─ document ─> groups ─ rule_sets ─> Match
+                                  ├ crawl_directives ─> crawl-delay, request-rate, visit-time
+                                  └ preferences ──────> preferences on the use of content
 
-``explain`` tells how an answer came about, ``lint`` what is wrong with a file.
+``explain`` shows how an answer came about, ``lint`` what is wrong with a file.
 
-What the dialects read otherwise, they take from ``dialect``: there is one row for each.
+All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """
 
 from politesse.robots.agents import product_token
 from politesse.robots.cleanparam import CleanParams
+from politesse.robots.crawl_directives import RequestRate, TimeWindow
 from politesse.robots.dialect import Dialect
-from politesse.robots.directives import RequestRate, TimeWindow
-from politesse.robots.document import Group, RobotsTxt
-from politesse.robots.lexer import Line, Quirk
-from politesse.robots.ruleset import RuleSet
+from politesse.robots.document import RobotsTxt
+from politesse.robots.group import Group
+from politesse.robots.line import Line, Quirk
+from politesse.robots.rule_sets.base import RuleSet
 from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule
 

@@ -1,7 +1,7 @@
-"""Query parameters that do not change what a page is: ``Clean-param``, which Yandex reads. Pure.
+"""Query parameters that do not change the page: ``Clean-param``, which Yandex reads. Pure.
 
 Yandex Webmaster, "Clean-param directive": ``Clean-param: p0[&p1&p2&..&pn] [path]``, anywhere in the file, for
-everybody. It restricts nothing; it saves a site the requests for pages that are the same.
+everybody. It restricts nothing; it spares a site requests for identical pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from politesse.robots.pattern import matcher, normalise_pattern
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
 
 _FIELD: Final = "clean-param"
 
@@ -25,6 +25,11 @@ class _CleanParam(NamedTuple):
 
 class CleanParams:
     """The Clean-param lines of a file.
+
+    >>> from politesse import RobotsTxt
+    >>> params = RobotsTxt.parse("Clean-param: sid&ref /shop").clean_params
+    >>> params.canonical("https://example.com/shop/1?id=7&sid=x")
+    'https://example.com/shop/1?id=7'
 
     Args:
         lines: all lines of a robots.txt.
@@ -40,10 +45,13 @@ class CleanParams:
         return len(self._params)
 
     def canonical(self, url: str) -> str:
-        """Return ``url`` without the parameters that do not matter; the others stay as they are, in their order.
+        """Return ``url`` without the parameters that do not change the page; the others keep their order.
 
-        ``url`` is absolute, or a target that starts with ``/``; its fragment is kept. Names of parameters are compared
-        as they are written. Costs at most the octets of all lines times those of ``url``.
+        Names of parameters are compared as they are written. The cost is at most the octets of all lines times those
+        of ``url``.
+
+        Args:
+            url: absolute URL, or target that starts with ``/``; its fragment is kept.
         """
         whole, hash_, fragment = url.partition("#")
         before, question, query = whole.partition("?")

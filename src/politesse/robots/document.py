@@ -1,4 +1,4 @@
-"""Lines in, groups out: which rules and directives are whose (RFC 9309 2.2.1, and what other dialects make of it)."""
+"""Lines in, groups out: which rules and directives bind which crawler (RFC 9309 2.2.1, and the other dialects)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
-from politesse.robots.dialect import Dialect
-from politesse.robots.directives import (
+from politesse.robots.crawl_directives import (
     VERSION_1,
     parse_crawl_delay,
     parse_request_rate,
     parse_robot_version,
     parse_visit_time,
 )
-from politesse.robots.lexer import Line, Quirk, lex, records
+from politesse.robots.dialect import Dialect
+from politesse.robots.group import Group
+from politesse.robots.lexer import lex, records
+from politesse.robots.line import Line, Quirk
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
-from politesse.robots.ruleset import Directives, RuleSet
+from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 from politesse.usage.vocabulary import is_absolute_url
 
@@ -25,40 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.origin import Origin
-    from politesse.robots.agents import Bound
-    from politesse.robots.dialect import Grouping
-    from politesse.robots.directives import RequestRate, TimeWindow
+    from politesse.robots.crawl_directives import DirectiveValue
+    from politesse.robots.group import GroupMatch
     from politesse.robots.lexer import Lexed
+    from politesse.robots.traits import Grouping
 
 
-class Group:
-    """A run of user-agent lines and what follows up to the next run.
-
-    Attributes:
-        agents: the names in lower case, ``*`` for everybody, each with its place among them, from 0.
-        heads: its user-agent lines.
-        rules: the lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
-        directives: the other fields that belong to agents, each with its typed value and the number of agents
-            that were listed before it: it binds those only.
-        usage: the Content-Usage and Content-Signal lines, with such a number as well.
-        version: the version of the standard that it is written in, where a dialect has versions.
-    """
-
-    __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")
-
-    def __init__(self) -> None:
-        self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
-        self.heads: list[Line] = []
-        self.rules: list[Line] = []
-        self.directives: list[tuple[int, Line, float | RequestRate | TimeWindow | str]] = []
-        self.usage: list[tuple[int, Line]] = []
-        self.version = VERSION_1
-
-    def __repr__(self) -> str:
-        return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"
-
-
-_DIRECTIVES: Final[dict[str, Callable[[str], float | RequestRate | TimeWindow | str | None]]] = {
+_DIRECTIVES: Final[dict[str, Callable[[str], DirectiveValue | None]]] = {
     "crawl-delay": parse_crawl_delay,
     "request-rate": parse_request_rate,
     "visit-time": parse_visit_time,
@@ -68,17 +43,23 @@ _USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
 
 
 class RobotsTxt:
-    """A robots.txt, read: its lines with their quirks, its groups, its sitemaps and licenses.
+    r"""A parsed robots.txt: its lines with their quirks, its groups, its sitemaps and licenses.
+
+    >>> robots = RobotsTxt.parse("User-agent: *\nDisallow: /private\nSitemap: https://example.com/s.xml")
+    >>> robots.rules_for("examplebot").allowed("https://example.com/private")
+    False
+    >>> robots.sitemaps
+    ['https://example.com/s.xml']
 
     Attributes:
-        dialect: how it was read.
-        origin: the site that it speaks for; None where that was not told.
-        lines: every line that says something, unknown fields included.
-        quirks: what was unusual about the file as a whole; the lines carry their own.
-        groups: in the order of the file, not yet merged.
-        sitemaps: the values of all Sitemap lines, wherever they stand, but those with control characters.
-        sitemap_lines: all Sitemap lines, each value once, ready to be checked.
-        licenses: the absolute URLs of all License lines, wherever they stand: they are for everybody (RSL).
+        dialect: how the file was read.
+        origin: origin that the file speaks for; None if it was not given.
+        lines: every line that is neither blank nor a comment only, including unknown fields.
+        quirks: what is unusual about the file as a whole; each line has its own quirks.
+        groups: groups in the order of the file, not merged.
+        sitemaps: values of all Sitemap lines, anywhere in the file, except those with control characters.
+        sitemap_lines: all Sitemap lines, each value once, not validated.
+        licenses: absolute URLs of all License lines, anywhere in the file: they apply to everybody (RSL).
     """
 
     __slots__ = (
@@ -118,16 +99,19 @@ class RobotsTxt:
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
-        """Read a robots.txt. Never raises on content; time and memory are linear in its length.
+        """Parse a robots.txt. Never raises on content; time and memory are linear in its length.
 
-        ``origin`` is the site that it speaks for. That matters only where a rule may be the URL of some site (PERL);
-        without it, the URLs that are asked about tell.
+        Args:
+            body: the file; octets, or text that was decoded with ``surrogateescape``.
+            dialect: how the file is read.
+            origin: origin that the file speaks for. It matters only in the dialect PERL, where a rule may be a URL;
+                without it, the origin of each URL that is judged is taken for it.
         """
         return cls(lex(body, dialect.traits.syntax), dialect, origin)
 
     @property
     def clean_params(self) -> CleanParams:
-        """The query parameters that do not change what a page is, by its Clean-param lines."""
+        """Query parameters that do not change the page, from the Clean-param lines."""
         return CleanParams(self.lines)
 
     @property
@@ -138,55 +122,62 @@ class RobotsTxt:
     def rules_for(self, agent: str | Sequence[str]) -> RuleSet:
         """Return the rules that bind a crawler.
 
-        ``agent`` is a product token, a User-Agent string, or several of either, the most specific first. All groups
-        that name the first token that any group names are merged; without such a token, all groups of ``*``
-        (RFC 9309 2.2.1). A named group replaces those of ``*`` completely. Other dialects compare names otherwise,
-        and some obey one group only.
+        RFC 9309 2.2.1: all groups that name the crawler are merged; a crawler that no group names obeys the groups of
+        ``*``. Of several tokens, the first that any group names counts. Other dialects compare names in other ways,
+        and some apply one group only.
 
-        Raises ConfigurationError for a User-Agent string that starts with Mozilla: its token names no crawler.
+        Args:
+            agent: product token or User-Agent string, or several, the most specific first.
+
+        Raises:
+            ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
         rules: list[Line] = []
         directives = Directives()
         directives.sitemap_lines = self.sitemap_lines
-        bound = self._bound([agent] if isinstance(agent, str) else agent)
-        for group, listed_at in bound:
+        found = self._groups_that_bind([agent] if isinstance(agent, str) else agent)
+        for group, listed_at in found:
             rules += group.rules
             directives.version = group.version
             for agents_before, line, value in group.directives:
                 if listed_at < agents_before:
                     directives.add(line.field, value)
         if self._states_usage:
-            directives.usage = self._usage(bound)
-        return self._traits.matching.rule_set(rules, directives, self.dialect, self.origin)
+            directives.usage = self._usage(found)
+        return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
-        """Return the groups whose rules ``rules_for`` gives to a crawler, in the order of the file.
+        """Return the groups that ``rules_for`` merges, in the order of the file.
 
-        Raises ConfigurationError as ``rules_for`` does.
+        Args:
+            agent: as for ``rules_for``.
+
+        Raises:
+            ConfigurationError: as ``rules_for`` does.
         """
-        return [group for group, _ in self._bound([agent] if isinstance(agent, str) else agent)]
+        return [group for group, _ in self._groups_that_bind([agent] if isinstance(agent, str) else agent)]
 
-    def _usage(self, bound: Sequence[Bound]) -> SiteUsage:
+    def _usage(self, found: Sequence[GroupMatch]) -> SiteUsage:
         """Return what the file says to a crawler about the use of content."""
-        # A Content-Signal of the groups for everybody holds for a crawler with a group of its own that has none.
-        signals = _said(bound, CONTENT_SIGNAL) or _said(self._everybody(), CONTENT_SIGNAL)
+        # A Content-Signal for everybody applies to a crawler whose own groups have none.
+        signals = _said(found, CONTENT_SIGNAL) or _said(self._everybody(), CONTENT_SIGNAL)
         signals = signals or [Said("", line) for line in self._signals]
-        return SiteUsage(self._traits.matching, _said(bound, CONTENT_USAGE), signals, self._license_lines)
+        return SiteUsage(self._traits.matching, _said(found, CONTENT_USAGE), signals, self._license_lines)
 
-    def _bound(self, agents: Sequence[str]) -> Sequence[Bound]:
-        """Return the groups that bind a crawler, each with the place of its name in it."""
+    def _groups_that_bind(self, agents: Sequence[str]) -> Sequence[GroupMatch]:
+        """Return the groups that bind a crawler, with the index of its name in each."""
         grouping = self._traits.grouping
         for agent in [checked_agent(agent) for agent in agents]:
             token = grouping.token(agent)
-            if token and (bound := grouping.named(self._naming(token))):
-                return bound
+            if token and (found := grouping.named(self._naming(token))):
+                return found
         return self._everybody()
 
-    def _everybody(self) -> Sequence[Bound]:
+    def _everybody(self) -> Sequence[GroupMatch]:
         everybody = [(group, group.agents[EVERYBODY]) for group in self._groups_of.get(EVERYBODY, ())]
         return self._traits.grouping.everybody(everybody)
 
-    def _naming(self, token: str) -> list[Bound]:
+    def _naming(self, token: str) -> list[GroupMatch]:
         """Return the groups that name a crawler, in the order of the file."""
         names = self._traits.grouping.names
         if names is None:
@@ -204,12 +195,12 @@ class RobotsTxt:
         grouping, leading = traits.grouping, traits.matching.leading
         rules = grouping.rules
         group: Group | None = None
-        row_ended = False  # whether a user-agent line would start a group now
-        headed = True  # whether a Robot-version would come too late now
+        row_ended = False  # whether the next user-agent line starts a group
+        headed = True  # whether a Robot-version on the next line is misplaced
         for line in lines:
             field = line.field
             if field in rules:
-                # RFC 9309 2.2.2: rules before the first user-agent line are nobody's.
+                # RFC 9309 2.2.2: rules before the first user-agent line are ignored.
                 if group is not None or (group := self._outside(line)) is not None:
                     group.rules.append(line)
                 row_ended = headed = True
@@ -222,14 +213,14 @@ class RobotsTxt:
                     self.groups.append(group)
                 row_ended = headed = False
                 if grouping.versioned:
-                    group.version = VERSION_1  # it has to follow the last of several
+                    group.version = VERSION_1  # a Robot-version has to follow the last user-agent line
                 self._name(group, line, grouping.name(line.value))
             elif field:
                 headed = self._say(group, line, headed=headed)
                 row_ended = row_ended or grouping.any_field_is_a_rule or _is_usage_rule(line, grouping)
 
     def _outside(self, line: Line) -> Group | None:
-        """Return the group of a rule that stands in none, None where it is nobody's."""
+        """Return the group of a rule that is in no group, None if the rule binds no crawler."""
         everybody = self._traits.grouping.before_any_agent
         if everybody and not self.groups:
             self._unnamed = Group()
@@ -238,14 +229,17 @@ class RobotsTxt:
                 self._unnamed.agents[name] = place
                 self._groups_of[name] = [self._unnamed]
         if self.groups and self.groups[-1] is self._unnamed:
-            return self._unnamed  # and so there was no user-agent line yet
+            return self._unnamed  # there was no user-agent line yet
         line.quirks += (self._stray(),)
         return None
 
     def _say(self, group: Group | None, line: Line, *, headed: bool) -> bool:
-        """Take in a line that is neither a rule nor names an agent; return whether a Robot-version would be late now.
+        """Record a line that is neither a rule nor a user-agent line.
 
         RFC 9309 2.2.4: such a record neither ends a group nor separates its user-agent lines.
+
+        Returns:
+            Whether a Robot-version on the next line is misplaced.
         """
         if line.field == "sitemap":
             self._listed.append(line)
@@ -269,7 +263,7 @@ class RobotsTxt:
         return headed
 
     def _prefer(self, group: Group | None, line: Line) -> None:
-        """Take in a line about the use of content; what it says is read when somebody asks."""
+        """Record a line about the use of content; its value is parsed at the first question about it."""
         if Quirk.CONTROL_CHARACTER in line.quirks or (line.field == LICENSE and is_absolute_url(line.value) is None):
             line.quirks += (Quirk.INVALID_VALUE,)
             return
@@ -285,10 +279,10 @@ class RobotsTxt:
         self._states_usage = True
 
     def _stray(self) -> Quirk:
-        """Return the quirk of a line that would bind the agents of a group and stands in none."""
+        """Return the quirk of a line that belongs in a group and is in none."""
         return Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP
 
-    def _direct(self, group: Group | None, line: Line, value: float | RequestRate | TimeWindow | str | None) -> None:
+    def _direct(self, group: Group | None, line: Line, value: DirectiveValue | None) -> None:
         if group is None:
             line.quirks += (self._stray(),)
         elif value is None or Quirk.CONTROL_CHARACTER in line.quirks:
@@ -311,17 +305,17 @@ class RobotsTxt:
 
 
 def _is_usage_rule(line: Line, grouping: Grouping) -> bool:
-    """Whether a line is a rule about the use of content; one that has no value, or no readable one, is none.
+    """Whether a line is a rule about the use of content. A line without a valid value is not.
 
-    So it ends no row of user-agent lines: those before it would be free of the rules that RFC 9309 gives them.
+    Otherwise it would end the row of user-agent lines, and the rules of RFC 9309 below would not bind those above it.
     """
     return line.field in grouping.usage_rules and bool(line.value) and Quirk.CONTROL_CHARACTER not in line.quirks
 
 
-def _said(bound: Sequence[Bound], field: str) -> list[Said]:
-    """Return the lines of a field that bind a crawler, each with the name that it is said to."""
+def _said(found: Sequence[GroupMatch], field: str) -> list[Said]:
+    """Return the lines of a field that bind a crawler, each with the name by which it binds it."""
     said: list[Said] = []
-    for group, listed_at in bound:
+    for group, listed_at in found:
         lines = [line for agents_before, line in group.usage if line.field == field and listed_at < agents_before]
         if lines:
             agent = next(islice(group.agents, listed_at, None))

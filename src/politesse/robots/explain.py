@@ -1,35 +1,42 @@
-"""Why a robots.txt allows a URL, or does not: the groups, every rule that matched, the one that decided."""
+"""Why a robots.txt allows or disallows a URL: the groups, every rule that matches, the one that decided."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.robots.directives import VERSION_1
-from politesse.robots.lexer import NO_QUIRKS, Quirk
-from politesse.robots.ruleset import Directives, RuleSet
+from politesse.robots.crawl_directives import VERSION_1
+from politesse.robots.line import NO_QUIRKS, Quirk
+from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.directives import Version
-    from politesse.robots.document import Group, RobotsTxt
-    from politesse.robots.lexer import Line
+    from politesse.robots.crawl_directives import Version
+    from politesse.robots.document import RobotsTxt
+    from politesse.robots.group import Group
+    from politesse.robots.line import Line
     from politesse.verdict import Match, Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a file came to its answer.
+    r"""How a robots.txt decides about a URL.
+
+    >>> from politesse import RobotsTxt
+    >>> robots = RobotsTxt.parse("User-agent: *\nDisallow: /a\nAllow: /a/b")
+    >>> explanation = explain(robots, "/a/b/c", "examplebot")
+    >>> explanation.matches, explanation.winner
+    ((<Rule line 2: 'Disallow: /a'>, <Rule line 3: 'Allow: /a/b'>), <Rule line 3: 'Allow: /a/b'>)
 
     Attributes:
-        groups: those that bind the crawler, in the order of the file; empty where none does.
-        matches: the rules of these groups that match, in the order of the file; ``len(rule.pattern)`` is the length
-            of each in octets.
+        groups: groups that bind the crawler, in the order of the file; empty if none does.
+        matches: rules of these groups that match, in the order of the file; ``len(rule.pattern)`` is the length of
+            each in octets.
         match: the answer, with the rule that decided.
-        ended_by: the empty Disallow that ended the trial before a rule decided, where a dialect has that; else None.
-        precedence: which of several rules that match decides, in words.
+        ended_by: empty Disallow that allowed everything before a rule decided, in dialects that have that; else None.
+        precedence: sentence that says which of several matching rules decides.
     """
 
     groups: tuple[Group, ...]
@@ -40,21 +47,29 @@ class Explanation:
 
     @property
     def winner(self) -> Rule | None:
-        """The rule that decided; None where none did."""
+        """The rule that decided; None if none did."""
         return self.match.rule
 
     @property
     def quirks(self) -> tuple[Quirk, ...]:
-        """What was unusual about the decision: MATCHING_BOUND where the winner was not compared, or others were not."""
+        """What is unusual about the decision: MATCHING_BOUND if some rules, perhaps the winner, were not compared."""
         return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
 
 
 def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanation:
-    """Tell how ``robots`` judges a URL or target for a crawler; raises InvalidURL.
+    """Explain how ``robots`` decides about a URL or target for a crawler.
 
-    ``agent`` is as in ``RobotsTxt.rules_for``, ConfigurationError included. It is for people: each rule is compiled and
-    compared by itself, which takes seconds where file and URL are both hostile, so keep it off an event loop. The
-    answer is that of a decision, bound included.
+    Each rule is compiled and compared by itself, which takes seconds if file and URL are both hostile: do not call this
+    on an event loop. The answer is the same as that of ``RuleSet.match``, including the bound on matching work.
+
+    Args:
+        robots: the file.
+        url: absolute http(s) URL, or target that starts with ``/``.
+        agent: as for ``RobotsTxt.rules_for``.
+
+    Raises:
+        InvalidURL: ``url`` has no target.
+        ConfigurationError: as ``RobotsTxt.rules_for`` does.
     """
     groups = robots.groups_for(agent)
     rules = robots.rules_for(agent)
@@ -70,14 +85,14 @@ def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanat
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
-    """Return the rules that one line of a file stands for: none, one, or in some dialects two."""
+    """Return the rules that one line of a file stands for: none, one, or two in some dialects."""
     directives = Directives()
     directives.version = version
-    return robots.dialect.traits.matching.rule_set([line], directives, robots.dialect, robots.origin)
+    return robots.dialect.traits.rule_set([line], directives, robots.dialect.traits.matching, robots.origin)
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:
-    """Return the first empty Disallow of the groups, where a dialect lets it end the trial; else None."""
+    """Return the first empty Disallow of the groups in dialects where it ends the search for a rule; else None."""
     if not robots.dialect.traits.matching.empty_disallow_ends:
         return None
     empty = (line for group in groups for line in group.rules if not line.value and line.field == "disallow")

@@ -1,25 +1,25 @@
 """The bound on the matching work of one decision, counted in octets.
 
-A file of 500 KiB and a target of 20,480 octets may ask for as many comparisons as the product of both. So rules with
-wildcards are paid for out of a budget. It counts octets, not time: an answer is the same on each machine.
+The comparisons of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of both. So
+rules with wildcards are compared within a budget. It counts octets, not time: the answer is the same on each machine.
 
-What one search costs at most is known before it is made. ``str.find`` looks at each place of the target, and goes on
-to compare the octets behind it only where the first and the last octet of the needle both stand; from 2,500 octets of
-target and 100 of needle on it runs in linear time. A search that the budget cannot pay at its worst is not made. One
-that is made pays for the places that it passed. What is cheap and bounded by itself is not counted: the look-up of a
-literal prefix, of a whole path or of the head of a wildcard among the sorted ones.
+The cost of a search has an upper bound that is known before the search. ``str.find`` looks at each place of the target,
+and compares further octets only where both the first and the last octet of the needle match; from 2,500 octets of
+target and 100 of needle on it runs in linear time. A search whose upper bound exceeds the budget is not made. A search
+that is made costs the places that it passed. What is cheap and bounded anyway is not counted: the look-up of a literal
+prefix, of a whole path or of the head of a wildcard among the sorted ones.
 
-The rules are tried from the most specific to the least, so that the first that matches decides. Where the budget ends,
-each rule behind is undecided: a Disallow counts as matching, an Allow as not. So the first undecided Disallow that goes
-before the best match known decides, and an Allow never wins through work that was not done:
+The rules are tried from the most specific to the least, so that the first that matches decides. When the budget is
+exhausted, each remaining rule is undecided: a Disallow counts as matching, an Allow as not. So the first undecided
+Disallow that precedes the best known match decides, and an Allow never wins through work that was not done:
 
-* If a Disallow D decides without a bound, then with it either all that goes before D is decided, and does not match,
-  and so D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
-* An Allow that decides with the bound was compared, and so was each Disallow that goes before it: it decides without
-  the bound, too.
+* Suppose a Disallow D decides without a bound. With the bound, either all rules before D are compared and do not match,
+  so that D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
+* An Allow that decides with the bound was compared, and so was each Disallow that precedes it: it decides without the
+  bound, too.
 
-Most files and targets need no counting: ``Wildcards.unmetered_octets`` tells for how long a target all the rules of a
-file, at their worst, stay within a third of the budget: escapes may have taken one, and a second form takes one.
+Most files and targets need no counting. ``Wildcards.unmetered_octets`` is the length of a target up to which all rules
+of a file, at their worst, take a third of the budget: escapes may have taken one third, and a second form takes one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ import sys
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from politesse.robots.pattern import Wildcard, is_literal, match_form, matcher, wildcard_of
+from politesse.robots.pattern import is_literal, match_form, matcher
 from politesse.robots.prefixes import PrefixIndex
+from politesse.robots.wildcard import Wildcard, wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from politesse.verdict import Rule
 
 Candidate = tuple[str, Wildcard, "Rule"]
-"""The longest segment of a wildcard, the wildcard, its rule."""
+"""(longest segment of a wildcard, the wildcard, its rule)."""
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
 
-# How many octets str.find compares in the time that goes with each escape of a target, each rule in question, each rule
+# Costs, in octets that str.find compares in the same time: of each escape of a target, each candidate rule, each rule
 # that is compared, and each search.
 _PER_ESCAPE: Final = 160
 _PER_IN_QUESTION: Final = 100
@@ -53,22 +54,22 @@ _PER_RESTART: Final = 34  # for each octet: a target in normal form has at most 
 
 _PER_PLACE: Final = 2  # the last octet and the first one are looked at
 _COMPARED_AT_ONCE: Final = 6  # in the time of a single one
-_SHORT: Final = 16  # from here on it pays to count how often a needle can start
+_SHORT: Final = 16  # from here on, counting the places where a needle can start pays off
 _LINEAR_NEEDLE: Final = 100
 _LINEAR_TARGET: Final = 2_500
 _PER_PLACE_LINEAR: Final = 4
 _NOT_LINEAR: Final = 2_500  # the last places, where a long needle may still be compared octet by octet
 
 _PROBED: Final = 8  # octets of a needle that are looked up among those of the target
-_BLOCK: Final = 4  # octets, one block from each second place on
-_LEAST_BLOCKED: Final = _BLOCK + 1  # wherever so many octets stand, they cover a whole block
-_BLOCKS_FROM: Final = 512  # a shorter target is searched in no more time
-_BLOCKS_FROM_QUESTIONS: Final = 20  # fewer needles are searched for in no more time
+_BLOCK: Final = 4  # octets; one block starts at each second place
+_LEAST_BLOCKED: Final = _BLOCK + 1  # any run of so many octets covers a whole block
+_BLOCKS_FROM: Final = 512  # octets of a target; a shorter one is searched faster than cut into blocks
+_BLOCKS_FROM_QUESTIONS: Final = 20  # candidates; fewer needles are searched for faster
 _PER_BLOCK: Final = 80
-_PER_OCTET: Final = 8  # to know which octets there are
+_PER_OCTET: Final = 8  # to collect the distinct octets of a target
 
 
-# The characters of normal form, from those that the fewest targets hold: any order would be right, this one is fast.
+# The characters of normal form, from the rarest in targets on: any order is correct, this one is fast.
 _RARITY: Final = {
     character: rank
     for rank, character in enumerate(
@@ -84,10 +85,10 @@ class Wildcards:
         candidates: in that order.
 
     Attributes:
-        rules: in that order.
-        rooted: those with a head of more than ``/``.
+        rules: rules in that order.
+        rooted: candidates with a head of more than ``/``.
         floating: the others, by the rarest character of their needles: a target without it matches none of them.
-        unmetered_octets: the length of the longest target for which all of them, at their worst, take a third of the
+        unmetered_octets: length of the longest target for which all candidates, at their worst, take a third of the
             budget.
     """
 
@@ -113,9 +114,9 @@ class Wildcards:
         self._by_head = [rooted[head] for head in self._heads.prefixes]
 
     def first(self, meter: Meter, end: int) -> int:
-        """Return the place of the first before ``end`` that matches the target of ``meter``, ``end`` for none.
+        """Return the index of the first rule before ``end`` that matches the target of ``meter``; ``end`` for none.
 
-        Once the meter is exhausted, the first Disallow that is not decided counts as matching, and no Allow does.
+        When the meter is exhausted, the first undecided Disallow counts as matching, and no Allow does.
         """
         candidates = self._candidates
         places = self._in_question(meter.target)
@@ -130,11 +131,11 @@ class Wildcards:
         return end
 
     def count_while(self, goes_before: Callable[[Rule], bool]) -> int:
-        """Return how many rules ``goes_before`` holds for: those up to some place."""
+        """Return the number of rules for which ``goes_before`` holds; those are the first ones."""
         return bisect_left(self.rules, 1, key=lambda rule: not goes_before(rule))
 
     def _in_question(self, target: str) -> list[int]:
-        """Return, in order, the places of those that ``target`` fits by their heads and by their rarest characters."""
+        """Return, in order, the indexes of the rules whose heads and rarest characters ``target`` has."""
         places = [place for head in self._heads.starts(target) for place in self._by_head[head]]
         for rarest, floating in self._by_rarest.items():
             if rarest in target:
@@ -145,7 +146,7 @@ class Wildcards:
 def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
     per_octet, once = 0, 0
     for needle, wildcard, _ in candidates:
-        # The needle is searched for, then the segments one behind the other: each place is passed twice.
+        # First the needle is searched for, then one segment after the other: each place is passed twice.
         per_octet += 2 * (_PER_PLACE + -(-len(needle) // _COMPARED_AT_ONCE))
         per_octet += wildcard.restarts * _PER_RESTART
         once += _PER_SEARCH_UNMETERED * (1 + wildcard.searches)
@@ -153,17 +154,17 @@ def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
 
 
 class Meter:
-    """Matches wildcards with one target, as long as the budget lasts.
+    """Matches wildcards with one target within the budget.
 
     Args:
-        target: in normal form.
-        left: what is left of the budget; None for all of it.
-        escapes: how many escapes of the target were brought to normal form.
+        target: target in normal form.
+        left: rest of the budget, in octets; None for all of it.
+        escapes: number of escapes of the target that were normalised.
 
     Attributes:
         target: the target.
-        left: what is left of the budget.
-        exhausted: whether something could not be paid for.
+        left: rest of the budget, in octets.
+        exhausted: whether a comparison exceeded the budget.
     """
 
     __slots__ = ("_blocks", "_counts", "_octets", "exhausted", "left", "target")
@@ -178,7 +179,7 @@ class Meter:
         self.pay(_PER_OCTET * len(target))
 
     def expect(self, questions: int) -> None:
-        """Pay for looking at so many wildcards, and get ready for them where they are many."""
+        """Pay for ``questions`` candidates; cut the target into blocks if they are many."""
         self.pay(_PER_IN_QUESTION * questions)
         target = self.target
         if (
@@ -189,7 +190,7 @@ class Meter:
             self._blocks = {target[at : at + _BLOCK] for at in range(0, len(target), 2)}
 
     def matches(self, needle: str, wildcard: Wildcard) -> bool:
-        """Whether the target matches a wildcard that has ``needle``; False as well where that could not be paid for."""
+        """Whether the target matches a wildcard that has ``needle``; False as well if the budget did not suffice."""
         return (
             len(needle) <= len(self.target)
             and self.pay(_PER_RULE)
@@ -199,7 +200,7 @@ class Meter:
         )
 
     def find(self, segment: str, position: int) -> int:
-        """Do as ``str.find`` of the target does; -1 as well where that could not be paid for."""
+        """Do as ``str.find`` of the target does; -1 as well if the budget did not suffice."""
         places = len(self.target) - len(segment) - position + 1
         if places <= 0 or not segment:
             return position if places > 0 else -1
@@ -212,7 +213,7 @@ class Meter:
         return found
 
     def pay(self, octets: int) -> bool:
-        """Take ``octets`` from the budget; return whether all could be paid so far."""
+        """Take ``octets`` from the budget; return whether it has sufficed so far."""
         if octets > self.left:
             self.exhausted = True
         else:
@@ -220,7 +221,7 @@ class Meter:
         return not self.exhausted
 
     def _cost(self, segment: str, places: int) -> int:
-        """Return what a search costs at most that passes so many places."""
+        """Return the upper bound on the cost of a search that passes ``places`` places."""
         length = len(segment)
         if length == 1:
             return _PER_SEARCH + places // _COMPARED_AT_ONCE
@@ -240,7 +241,7 @@ class Meter:
         return count
 
     def _covers(self, needle: str) -> bool:
-        """Whether the target has the blocks that the needle would cover, wherever it stood, at its start and end."""
+        """Whether the target has the blocks that the start and the end of the needle cover at any place."""
         blocks = self._blocks
         if blocks is None or len(needle) < _LEAST_BLOCKED:
             return True
@@ -251,18 +252,18 @@ class Meter:
 
 
 def meters(*forms: str | None) -> list[Meter]:
-    """Return a meter for each form of a target, None for no such; they share half the budget.
+    """Return a meter for each form of a target, without those that are None; they share half the budget.
 
-    They are for what is asked beside the rules.
+    They are for patterns that are matched besides the rules.
     """
     targets = [form for form in forms if form is not None]
     return [Meter(target, BUDGET // 2 // len(targets)) for target in targets]
 
 
 def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
-    """Return what tells whether the target of a meter matches ``pattern``; for patterns that stand alone.
+    """Return a predicate that matches the target of a meter with ``pattern``; for patterns that are no rules.
 
-    False as well where that could not be paid for: the meter is exhausted then.
+    It returns False as well if the budget did not suffice; the meter is exhausted then.
     """
     form = match_form(pattern)
     if not is_literal(form):
@@ -273,4 +274,4 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
 
 
 NO_WILDCARDS: Final = Wildcards(())
-"""Those of most files."""
+"""Shared by the files without wildcards."""

@@ -1,15 +1,16 @@
-"""What a robots.txt says about the use of content: Content-Usage, Content-Signal, License; compiled when it is asked.
+"""What a robots.txt says about the use of content: Content-Usage, Content-Signal, License; compiled on demand.
 
-Two resolvers, which never meet. Of the Content-Usage lines those with the longest path that matches count, all of
-them where several are equally long (draft-ietf-aipref-attach 3.1). Such a rule counts as a whole: of a purpose that it
-does not name, it says nothing, whatever a shorter one says. The Content-Signals that count are those of the crawler's
-own groups; without any, those of the groups for everybody; and without these, those before the first group.
+The two mechanisms are resolved independently. Of the Content-Usage lines, those with the longest matching path count,
+all of them if several are equally long (draft-ietf-aipref-attach 3.1). Such a rule counts as a whole: about a purpose
+that it does not name it says nothing, even if a shorter rule does. The Content-Signals that count are those of the
+crawler's own groups; without any, those of the groups for everybody; without these, those before the first group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._text import BLANKS
 from politesse.origin import target_of
 from politesse.robots.metered import Meter, metered_matcher, meters
 from politesse.robots.pattern import has_two_forms
@@ -19,28 +20,27 @@ from politesse.usage.vocabulary import parse_content_signal, parse_content_usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from politesse.robots.dialect import Matching
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
+    from politesse.robots.traits import Matching
 
 CONTENT_USAGE: Final = "content-usage"
 CONTENT_SIGNAL: Final = "content-signal"
 LICENSE: Final = "license"
 
-_BLANKS: Final = " \t"
-_WHOLE_SITE: Final = "/"  # a rule without a path matches what this one does, and ranks with it
+_WHOLE_SITE: Final = "/"  # a rule without a path matches and ranks as one with this path
 _PARSED_AT_ONCE: Final = 50
 _BYTES_PER_LINE: Final = 1_000  # measured: a line, its two statements and its pattern, without their text
 
 
 class Said(NamedTuple):
-    """A line, and the name of the crawlers that it is said to; empty for all of them."""
+    """A line, and the user-agent name that it applies to; empty for all crawlers."""
 
     agent: str
     line: Line
 
 
 class _UsageRule(NamedTuple):
-    """A Content-Usage line, ready for questions."""
+    """A Content-Usage line, compiled."""
 
     length: int
     has_two_forms: bool
@@ -49,7 +49,7 @@ class _UsageRule(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """What the lines come to."""
+    """All lines, compiled."""
 
     rules: tuple[_UsageRule, ...]
     signals: tuple[Statement, ...]
@@ -57,13 +57,13 @@ class _Compiled(NamedTuple):
 
 
 class SiteUsage:
-    """What a robots.txt says to one crawler about the use of content; made only of a file that says something.
+    """What a robots.txt says to one crawler about the use of content; made only for files that say something.
 
-    Matching is bounded, as that of the rules is. Of a path that was not compared for that, a refusal counts whatever
-    other paths say, and nothing else does. Few lines are parsed at the first question, many at once.
+    The matching work is bounded, as it is for rules. Of a line that was not compared because of the bound, only a
+    refusal counts, whatever other paths say. A few lines are parsed at the first question, many at construction.
 
     Attributes:
-        weight_bytes: about how much memory it takes, once it was asked.
+        weight_bytes: approximate memory that it takes once it is compiled.
     """
 
     __slots__ = ("_compiled", "_licenses", "_matching", "_rules", "_signals", "weight_bytes")
@@ -76,12 +76,16 @@ class SiteUsage:
         self._signals = tuple(signals)
         self._licenses = tuple(licenses)
         lines = [*(one.line for one in (*rules, *signals)), *licenses]
-        # A file with many is read where that takes no time from others.
+        # Files with many lines are parsed off the event loop, and so is this.
         self._compiled = self._compile() if len(lines) > _PARSED_AT_ONCE else None
         self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
 
     def usage(self, url: str) -> Usage:
-        """Return what is said about a URL or target, be it one that may not be requested; raises InvalidURL."""
+        """Return what is said about a URL or target, including one that may not be requested.
+
+        Raises:
+            InvalidURL: ``url`` has no target, as for ``RuleSet.match``.
+        """
         if self._compiled is None:
             self._compiled = self._compile()
         rules, signalled, licenses = self._compiled
@@ -96,7 +100,7 @@ class SiteUsage:
         )
 
     def _by_path(self, rules: Sequence[_UsageRule], target: str) -> tuple[list[Statement], list[Statement]]:
-        """Return the statements of the Content-Usage lines that match, and of those that are the longest."""
+        """Return the statements of all Content-Usage lines that match, and those of the longest ones."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
         first, *others = meters(normal, written)
@@ -148,8 +152,8 @@ def _cut(value: str) -> tuple[str, str]:
     """Cut the value of a Content-Usage line into path and preferences (draft-ietf-aipref-attach 3)."""
     if not value.startswith("/"):
         return "", value
-    end = next((place for place, character in enumerate(value) if character in _BLANKS), len(value))
-    return value[:end], value[end:].strip(_BLANKS)
+    end = next((place for place, character in enumerate(value) if character in BLANKS), len(value))
+    return value[:end], value[end:].strip(BLANKS)
 
 
 def _signal_statements(said: Said) -> tuple[Statement, ...]:

@@ -1,4 +1,4 @@
-"""Which of many prefixes a target starts with: one look-up among the sorted ones, then a walk along their links."""
+"""Find the prefixes that a target starts with: one look-up among the sorted prefixes, then a walk along their links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _enclosing(prefixes: list[str]) -> list[int]:
-    """For each of the sorted prefixes, return the place after the longest other one that it starts with; 0 for none."""
+    """Return, for each sorted prefix, the index of the longest other one that it starts with, plus one; 0 for none."""
     links: list[int] = []
     for place, prefix in enumerate(prefixes):
         link = place
@@ -24,14 +24,14 @@ def _enclosing(prefixes: list[str]) -> list[int]:
 
 
 class PrefixIndex:
-    """Prefixes, each with its place among the sorted ones.
+    """Sorted prefixes, each linked to the longest other one that it starts with.
 
     Args:
-        prefixes: in any order, each once.
+        prefixes: in any order, without duplicates.
 
     Attributes:
         prefixes: sorted.
-        links: for each, the place after the longest other one that it starts with; 0 for none.
+        links: for each, the index of the longest other one that it starts with, plus one; 0 for none.
     """
 
     __slots__ = ("links", "prefixes")
@@ -41,7 +41,7 @@ class PrefixIndex:
         self.links = _enclosing(self.prefixes)
 
     def starts(self, target: str) -> Iterator[int]:
-        """Yield the places of all that ``target`` starts with, the longest first."""
+        """Yield the indexes of all prefixes that ``target`` starts with, the longest first."""
         place = bisect_right(self.prefixes, target)
         while place:
             place -= 1
@@ -51,10 +51,10 @@ class PrefixIndex:
 
 
 class FirstPrefix:
-    """Prefixes of which the first in order, not the longest, decides.
+    """Prefixes of which the first that matches decides, not the longest.
 
     Args:
-        rules: in the order in which they are to be tried; no two have the same pattern.
+        rules: in the order in which they are tried; no two have the same pattern.
     """
 
     __slots__ = ("_first", "_index")
@@ -62,7 +62,7 @@ class FirstPrefix:
     def __init__(self, rules: Iterable[Rule]) -> None:
         ranked = {rule.pattern: (rank, rule) for rank, rule in enumerate(rules)}
         self._index = PrefixIndex(ranked)
-        # Of a prefix and of all that enclose it: what starts with it starts with them.
+        # The first among a prefix and all that enclose it: a target that starts with it starts with them.
         first: list[tuple[int, Rule]] = []
         for prefix, link in zip(self._index.prefixes, self._index.links, strict=True):
             own = ranked[prefix]

@@ -1,4 +1,4 @@
-"""The sitemaps that a robots.txt lists: absolute URLs, in any number, anywhere in the file, whoever asks. Pure.
+"""The sitemaps that a robots.txt lists: absolute URLs, any number, anywhere in the file, for every crawler. Pure.
 
 sitemaps.org, "Specifying the Sitemap location in your robots.txt file"; RFC 9309 2.2.4.
 """
@@ -14,10 +14,10 @@ from politesse.origin import split
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
 
 MAX_REJECTED: Final = 100
-"""How many of the rejected lines are reported, the first ones."""
+"""Number of rejected lines that are reported, from the first."""
 
 _LINE_BYTES: Final = 150  # a number, a string and their tuple
 _UNFIT: Final = frozenset(" \t\\")
@@ -25,12 +25,15 @@ _UNFIT: Final = frozenset(" \t\\")
 
 @dataclass(frozen=True, slots=True)
 class RejectedSitemap:
-    """A Sitemap line that names no URL which could be requested.
+    """A Sitemap line whose value is not an absolute http(s) URL.
+
+    >>> RejectedSitemap(line=3, value="/sitemap.xml", problem="has no scheme").line
+    3
 
     Attributes:
-        line: its line number, from 1.
-        value: as the file has it; untrusted, and perhaps not printable.
-        problem: what is wrong with it, as a phrase.
+        line: line number, from 1.
+        value: value as written; untrusted, and perhaps not printable.
+        problem: what is wrong with the value, as a phrase.
     """
 
     line: int
@@ -39,11 +42,11 @@ class RejectedSitemap:
 
 
 class SitemapLines:
-    """The Sitemap lines of a file, each value once, not yet looked at: most are never asked for.
+    """The Sitemap lines of a file, each value once, validated on demand: most callers never read them.
 
     Attributes:
-        lines: the line numbers and values, in the order of the file.
-        weight_bytes: about how much memory they take.
+        lines: (line number, value) in the order of the file.
+        weight_bytes: approximate memory that they take.
     """
 
     __slots__ = ("lines", "weight_bytes")
@@ -56,7 +59,7 @@ class SitemapLines:
         self.weight_bytes = sum(_LINE_BYTES + len(value) for value in values)
 
     def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
-        """Return the values that are absolute http(s) URLs, as written, and the others with what is wrong with them."""
+        """Return the values that are absolute http(s) URLs, as written, and the others with their problems."""
         urls: list[str] = []
         rejected: list[RejectedSitemap] = []
         for number, value in self.lines:
@@ -69,11 +72,11 @@ class SitemapLines:
 
 
 NO_SITEMAPS: Final = SitemapLines(())
-"""Those of nearly every file."""
+"""Shared by the files without Sitemap lines."""
 
 
 def _problem(value: str) -> str:
-    """Return what keeps a value from being a URL to request; empty for nothing."""
+    """Return what is wrong with a value; empty for a URL that can be requested."""
     if not value:
         return "is empty"
     if not _UNFIT.isdisjoint(value):

@@ -1,6 +1,7 @@
-"""What Request-rates and Visit-times come to at each time of day; made once, so that a turn looks at no line again.
+"""The interval and the permission to visit at each minute of the day, from all Request-rates and Visit-times.
 
-A file of 500 KiB has 30,000 such lines, and a day 1,440 minutes: each is filled once, with the slowest rate first.
+A timetable is made once, so that a turn reads no line again. A file of 500 KiB may have 30,000 such lines, and a day
+has 1,440 minutes: each minute is filled once, from the slowest rate on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from politesse._constants import DAY_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from politesse.robots.directives import RequestRate, TimeWindow
+    from politesse.robots.crawl_directives import RequestRate, TimeWindow
 
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440
@@ -26,14 +27,14 @@ class Timetable:
     """See the module. Times of day are in UTC; intervals are the seconds between two starts that keep a rate.
 
     Args:
-        rates: the Request-rates of a file.
-        visits: its Visit-times; without any, all times are open.
+        rates: Request-rates of a file.
+        visits: Visit-times of the file; without any, visits are permitted at all times.
 
     Attributes:
-        open_minutes: the minutes of the day at which a visit is permitted, as bits, that of midnight the lowest.
+        open_minutes: minutes of the day at which a visit is permitted, as bits; bit 0 is the minute after midnight.
         is_timed: whether the time of day matters.
-        longest_s: the longest interval of all rates, at whatever time of day; 0 for none.
-        weight_bytes: about how much memory it takes.
+        longest_s: longest interval of all rates, at any time of day; 0 for none.
+        weight_bytes: approximate memory that the timetable takes.
     """
 
     __slots__ = ("_always_s", "_by_minute_s", "_changes", "is_timed", "longest_s", "open_minutes", "weight_bytes")
@@ -53,22 +54,22 @@ class Timetable:
         self.weight_bytes = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
 
     def interval_s(self, wall: float) -> float:
-        """Return the interval of the slowest rate that holds at the Unix time ``wall``; 0 for none."""
+        """Return the interval of the slowest rate that applies at the Unix time ``wall``; 0 for none."""
         return self._by_minute_s[_minute(wall)] if self._by_minute_s else self._always_s
 
     def next_change(self, wall: float) -> float:
-        """Return the Unix time at which the next window of a rate begins or ends; infinite where none has one."""
+        """Return the Unix time at which the next window of a rate begins or ends; infinite if no rate has one."""
         if not self._changes:
             return float("inf")
         since_midnight_s = wall % DAY_S
         place = bisect_right(self._changes, since_midnight_s)
-        # Where all are over for today, the first comes again tomorrow.
+        # After the last change of today comes the first of tomorrow.
         today = place < len(self._changes)
         return wall + (self._changes[place] if today else self._changes[0] + DAY_S) - since_midnight_s
 
 
 def next_open(open_minutes: int, wall: float) -> float:
-    """Return the first Unix time from ``wall`` on that lies in one of the minutes; a day later where there are none."""
+    """Return the first Unix time from ``wall`` on that lies in one of the minutes; a day later if there are none."""
     minute = _minute(wall)
     if open_minutes >> minute & 1:
         return wall
@@ -84,7 +85,7 @@ def _minute(wall: float) -> int:
 
 
 def _spans(window: TimeWindow) -> Iterator[tuple[int, int]]:
-    """Yield the minutes of a window as spans that do not cross midnight, the end excluded."""
+    """Yield the minutes of a window as spans that do not cross midnight; the end is excluded."""
     if window.start <= window.end:
         yield window.start, window.end + 1
     else:
@@ -93,7 +94,7 @@ def _spans(window: TimeWindow) -> Iterator[tuple[int, int]]:
 
 
 def _covered(windows: Sequence[TimeWindow]) -> int:
-    """Return the minutes of the day that one of the windows holds, as bits."""
+    """Return the minutes of the day that lie in any of the windows, as bits."""
     covered = 0
     for window in set(windows):
         for start, end in _spans(window):
@@ -102,11 +103,11 @@ def _covered(windows: Sequence[TimeWindow]) -> int:
 
 
 def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:
-    """Return for each minute of the day the longest interval that holds in it; nothing without windows."""
+    """Return, for each minute of the day, the longest interval that applies; an empty list without windows."""
     if not windows:
         return []
     by_minute_s = [always_s] * _MINUTES
-    # From the longest interval on, each minute is filled once: ``beyond`` leads over those that are.
+    # From the longest interval on, each minute is filled once: ``beyond`` links past the filled ones (union-find).
     beyond = list(range(_MINUTES + 1))
     for window, interval_s in sorted(windows.items(), key=lambda item: -item[1]):
         if interval_s <= always_s:
@@ -121,7 +122,7 @@ def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:
 
 
 def _free(beyond: list[int], minute: int) -> int:
-    """Return the first minute from ``minute`` on that is not filled, and shorten the way to it."""
+    """Return the first minute from ``minute`` on that is not filled, and halve the path to it."""
     while beyond[minute] != minute:
         beyond[minute] = beyond[beyond[minute]]
         minute = beyond[minute]
@@ -129,4 +130,4 @@ def _free(beyond: list[int], minute: int) -> int:
 
 
 ALWAYS: Final = Timetable((), ())
-"""That of a file which says nothing about time."""
+"""Timetable of a file without Request-rates and Visit-times."""

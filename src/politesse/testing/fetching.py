@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from politesse._constants import ROBOTS_TXT
 from politesse.ports import FetchFault, FetchResponse
-from politesse.robots.ruleset import ROBOTS_TXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from politesse.robots.ruleset import ROBOTS_TXT
+from politesse._constants import ROBOTS_TXT
 from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged
 from politesse.testing.exchange import Exchange
 

@@ -6,7 +6,7 @@ from politesse._cache.options import CacheOptions
 from politesse._cache.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect
-from politesse.robots.dialect import Grace, Lifetimes
+from politesse.robots.traits import Grace, Lifetimes
 from politesse.verdict import AccessResult
 
 DAY = 86_400.0

@@ -9,8 +9,7 @@ import politesse
 from politesse.origin import Origin
 from politesse.robots import Dialect, Quirk, RobotsTxt
 from politesse.robots.lexer import lex
-from politesse.robots.ordered import allowed_directory
-from politesse.robots.pattern import is_plain
+from politesse.robots.pattern import allowed_directory, is_plain
 from politesse.verdict import Reason
 
 SOURCES = Path(politesse.__file__).parent

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from politesse.errors import InvalidURL
-from politesse.robots.pattern import Wildcard, is_plain, match_plain_url, normalise_pattern, normalise_target
+from politesse.robots.pattern import is_plain, match_plain_url, normalise_pattern, normalise_target
+from politesse.robots.wildcard import Wildcard
 
 
 @pytest.mark.parametrize(

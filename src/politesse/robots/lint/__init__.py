@@ -3,13 +3,13 @@
 ::
 
     lines         the text, and each line by itself
-    groups        who obeys which group, and where others end one
+    groups        which crawler obeys which group, and where other parsers end one
     rules         rules that match nothing, or never win
     disagreement  rules on which the dialects disagree
-    diagnostics   the codes, and what is told of each
+    diagnostics   the codes, and the report
 
-Time and memory are bounded: at most 500 KiB are looked at, so many diagnostics of each code are kept, and what compares
-rules with rules stops after a fixed number of comparisons and says so.
+Time and memory are bounded: at most 500 KiB are read, a limited number of diagnostics is kept for each code, and checks
+that compare rules with rules stop after a fixed number of comparisons and report that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
-from politesse.robots.lexer import Quirk, cut_at_line_end, decode, octets_of, split_rows
+from politesse.robots.lexer import cut_at_line_end, decode, octets_of, split_rows
+from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import CODES, Code, Diagnostic, Report, Severity
 from politesse.robots.lint.disagreement import check_disagreement
 from politesse.robots.lint.groups import check_groups, check_versions
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "MAX_OCTETS", "Code", "Diagnostic", "Severity", "lint"]
 
 MAX_OCTETS: Final = 500 * 1024
-"""How much of a file is looked at: what every crawler has to read (RFC 9309 2.5)."""
+"""Octets of a file that are read: as many as every crawler has to read (RFC 9309 2.5: at least 500 KiB)."""
 
 _RULE = re.compile(rb"(?:^|[\r\n])[ \t]*(?:dis)?allow[ \t]*:", re.IGNORECASE)
 
@@ -44,14 +45,17 @@ def lint(
     origin: Origin | None = None,
     most_per_code: int = 100,
 ) -> list[Diagnostic]:
-    """Tell what is wrong with a robots.txt under ``dialect``, and what others would misread.
+    r"""Report what is wrong with a robots.txt under ``dialect``, and what other parsers would misread.
+
+    >>> [(found.line, found.code) for found in lint("User-agent: *\nDisallow: private")]
+    [(2, 'no-leading-slash')]
 
     Args:
         body: the file.
-        dialect: how it is meant to be read.
-        origin: the site that it speaks for, as in ``RobotsTxt.parse``.
-        most_per_code: how many diagnostics of each code to return; positive. How many more there are, or that more were
-            not looked for, the last ones tell, with the code ``capped``.
+        dialect: dialect that the file is meant to be read in.
+        origin: origin that the file speaks for, as in ``RobotsTxt.parse``.
+        most_per_code: number of diagnostics to return for each code; positive. If there are more, or if not all were
+            looked for, the last diagnostics say so, with the code ``capped``.
 
     Returns:
         Diagnostics in the order of the file. Never raises on content.
@@ -62,11 +66,11 @@ def lint(
     text, _ = decode(head, None)
     rows = Rows(text, split_rows(text))
     if len(octets) > MAX_OCTETS:
-        _tell_of_the_rest(octets, len(head), len(rows), report)
+        _report_rest(octets, len(head), len(rows), report)
     robots = RobotsTxt.parse(head, dialect, origin=origin)
     if Quirk.LOOKS_LIKE_HTML in robots.quirks:
         report.add("looks-like-html", "this is a web page, not a robots.txt: send text/plain, or status 404")
-    if robots.groups or Quirk.LOOKS_LIKE_HTML not in robots.quirks:  # what else is wrong with a web page helps nobody
+    if robots.groups or Quirk.LOOKS_LIKE_HTML not in robots.quirks:  # no further diagnostic of a web page is useful
         check_text(robots, rows, report)
         check_lines(robots, rows, report)
         check_groups(robots, rows, report)
@@ -76,8 +80,8 @@ def lint(
     return report.finish(len(rows))
 
 
-def _tell_of_the_rest(octets: bytes, read: int, last_line: int, report: Report) -> None:
-    # Of UTF-16, every other octet is a NUL.
+def _report_rest(octets: bytes, read: int, last_line: int, report: Report) -> None:
+    # In UTF-16, every other octet is NUL.
     rule = _RULE.search(b"\n" + octets[read:].replace(b"\0", b""))
     if rule is None:
         report.add("file-too-long", f"{len(octets)} octets; crawlers need not read what follows", last_line)

@@ -1,4 +1,4 @@
-"""What lint tells: one diagnostic per finding, of one table of codes, and no more of each than people read."""
+"""Diagnostics: one per finding, with a code from one table, and a limited number for each code."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final, NamedTuple
 
 from politesse._text import printable
 
-_MAX_SHOWN: Final = 80
+_MAX_QUOTED: Final = 80  # characters
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     ERROR = "error"
     """The file does not do what it says."""
     WARNING = "warning"
-    """It does, but at a risk, or others read it otherwise."""
+    """It does, but at a risk, or other parsers read it differently."""
     NOTE = "note"
     """Worth knowing."""
 
@@ -28,11 +28,11 @@ class Diagnostic:
     """One finding.
 
     Attributes:
-        line: from 1, as an editor counts.
-        column: from 1, in characters; octets that are no UTF-8 count as one each.
-        severity: that of the code.
-        code: one of CODES; they do not change.
-        message: a sentence; what the file says is quoted in it, cut and made printable.
+        line: line number, from 1.
+        column: column in characters, from 1; each octet that is not UTF-8 counts as one.
+        severity: severity of the code.
+        code: one of CODES; codes do not change between releases.
+        message: sentence; text of the file is quoted in it, cut and made printable.
     """
 
     line: int
@@ -46,8 +46,8 @@ class Code(NamedTuple):
     """What a code means.
 
     Attributes:
-        severity: how bad it is.
-        meaning: what was found.
+        severity: how serious the finding is.
+        meaning: what was found, as a sentence.
     """
 
     severity: Severity
@@ -60,7 +60,7 @@ CODES: Final[dict[str, Code]] = {
     # The file as a whole.
     "looks-like-html": Code(_ERROR, "The file is a web page."),
     "rules-cut-off": Code(_ERROR, "Rules stand beyond 500 KiB, which crawlers need not read (RFC 9309 2.5)."),
-    "file-too-long": Code(_WARNING, "The file is longer than 500 KiB; no rule was seen beyond."),
+    "file-too-long": Code(_WARNING, "The file is longer than 500 KiB; no rule was found beyond."),
     "byte-order-mark": Code(_WARNING, "The file starts with a byte order mark, which some parsers take for text."),
     "transcoded": Code(_WARNING, "The file is UTF-16 or UTF-32; it has to be UTF-8 (RFC 9309 2.2)."),
     "bare-cr": Code(_WARNING, "A line ends at a CR without LF, which some parsers do not see."),
@@ -74,7 +74,7 @@ CODES: Final[dict[str, Code]] = {
     "before-any-group": Code(_ERROR, "A rule or directive before the first user-agent line: nobody's."),
     "outside-group": Code(_ERROR, "A rule or directive behind a blank line that ended its record: nobody's."),
     "names-nobody": Code(_ERROR, "A user-agent line without a product token."),
-    "invalid-value": Code(_ERROR, "A directive with a value that cannot be meant: ignored."),
+    "invalid-value": Code(_ERROR, "A directive with an invalid value: ignored."),
     "misplaced-version": Code(_ERROR, "A Robot-version that does not follow the user-agent lines at once: ignored."),
     "line-cut": Code(_ERROR, "A line that is longer than the dialect reads; the rest of it is lost."),
     "no-leading-slash": Code(_ERROR, "A path that starts with neither / nor, where there are wildcards, *: no match."),
@@ -109,20 +109,20 @@ CODES: Final[dict[str, Code]] = {
     # Lint itself.
     "capped": Code(_NOTE, "There may be more than was looked for or listed."),
 }
-"""Every code that there is."""
+"""All codes."""
 
 
 def shown(text: str) -> str:
-    """Return text of the file for a message: quoted, printable, and not too long."""
-    cut = printable(text[:_MAX_SHOWN])
-    return f'"{cut}"' if len(text) <= _MAX_SHOWN else f'"{cut}..."'
+    """Return text of the file for a message: quoted, printable, and cut."""
+    cut = printable(text[:_MAX_QUOTED])
+    return f'"{cut}"' if len(text) <= _MAX_QUOTED else f'"{cut}..."'
 
 
 class Report:
-    """Collects diagnostics; of each code so many, and of the others the number.
+    """Collects diagnostics up to a limit for each code, and counts those beyond.
 
     Args:
-        most: how many to keep of each code; positive.
+        most: number of diagnostics to keep for each code; positive.
     """
 
     def __init__(self, most: int) -> None:
@@ -132,21 +132,21 @@ class Report:
         self._given_up: dict[str, str] = {}
 
     def add(self, code: str, message: str, line: int = 1, column: int = 1) -> None:
-        """Take in one."""
+        """Add one diagnostic, unless its code has reached the limit."""
         self._count[code] += 1
         if self._count[code] <= self._most:
             self._found.append(Diagnostic(line, column, CODES[code].severity, code, message))
 
     def is_full(self, code: str) -> bool:
-        """Whether no more of ``code`` are kept, so that it makes no sense to look for them."""
+        """Whether ``code`` has reached the limit, so that looking for more is useless."""
         return self._count[code] >= self._most
 
     def give_up(self, code: str, why: str) -> None:
-        """Note that more of ``code`` were not looked for."""
+        """Record that no more of ``code`` were looked for."""
         self._given_up[code] = why
 
     def finish(self, last_line: int) -> list[Diagnostic]:
-        """Return all in the order of the file, and behind them what is missing."""
+        """Return all diagnostics in the order of the file, followed by those that say what is missing."""
         found = sorted(self._found, key=lambda one: (one.line, one.column))
         for code, count in self._count.items():
             if count > self._most:

@@ -1,6 +1,6 @@
-"""Rules on which the dialects disagree: each rule is tried on paths near it, in all of them.
+"""Rules on which the dialects disagree: each rule is tried in all dialects, on paths that are similar to it.
 
-A path counts for a rule only where the rule decides about it, in the dialect that was chosen or in the other.
+A path counts for a rule only if the rule decides about it, in the chosen dialect or in the other one.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from politesse.errors import InvalidURL
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
+from politesse.robots.line import is_void
 from politesse.robots.lint.diagnostics import shown
 from politesse.robots.lint.groups import bindings
-from politesse.robots.ruleset import is_void
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
-    from politesse.robots.ruleset import RuleSet
+    from politesse.robots.rule_sets.base import RuleSet
     from politesse.verdict import Match
 
-_MAX_PROBE: Final = 2_000  # characters; longer ones are no URLs that anybody requests
+_MAX_PROBE: Final = 2_000  # characters; longer URLs are not requested in practice
 _MAX_SAMPLES: Final = 2
-_MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are gone through: a few seconds
-_EFFORT_OF_A_MATCH: Final = 20_000  # what one takes at least
+_MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are searched: a few seconds
+_EFFORT_OF_A_MATCH: Final = 20_000  # least effort of one match
 _EFFORT_OF_A_RULE: Final = 20_000  # to compile it
 _EFFORT_OF_A_NAME: Final = 10_000  # to compare it with that of a crawler
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -37,7 +37,7 @@ _CODE: Final = "dialects-disagree"
 
 
 def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes) -> None:
-    """Report the rules on which another dialect decides otherwise, each with a path."""
+    """Report the rules on which another dialect decides differently, each with a path."""
     if not any(group.rules for group in robots.groups):
         return
     readings = {other: RobotsTxt.parse(octets, other, origin=robots.origin) for other in Dialect}
@@ -65,7 +65,7 @@ def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: by
 
 
 class _Sample(NamedTuple):
-    """A path, whether it is allowed here, and the dialects in which it is the other way around."""
+    """A path, whether it is allowed here, and the dialects that decide the opposite."""
 
     path: str
     allowed: bool
@@ -78,24 +78,24 @@ class _Sample(NamedTuple):
 
 
 class _Trial:
-    """Asks all dialects about the paths near a rule, for one crawler.
+    """Tries paths that are similar to a rule in all dialects, for one crawler.
 
     Attributes:
-        effort_left: how much more may be asked, in bytes of rules.
+        effort_left: rest of the permitted effort, in bytes of rules.
     """
 
     def __init__(self) -> None:
         self.effort_left = _MAX_EFFORT
 
     def start(self, here: RuleSet, there: Mapping[Dialect, RuleSet]) -> None:
-        """Take the rules of a crawler in the dialect that was chosen, and in all."""
+        """Set the rules of a crawler in the chosen dialect, and in all dialects."""
         self._here = here
         self._there = there
         self._effort = sum(rules.weight_bytes + _EFFORT_OF_A_MATCH for rules in (here, *there.values()))
         self.effort_left -= _EFFORT_OF_A_RULE * sum(map(len, there.values()))
 
     def of(self, line: Line) -> list[_Sample]:
-        """Return paths about which this line makes others decide otherwise: the fewest that name each of them once."""
+        """Return paths on which this line makes dialects disagree: as few as name each of those dialects once."""
         samples: list[_Sample] = []
         known: set[Dialect] = set()
         for path in _paths_near(line.value):
@@ -104,7 +104,7 @@ class _Trial:
                 answer = self._here.match(path)
                 answers = {other: rules.match(path) for other, rules in self._there.items()}
             except InvalidURL:
-                continue  # a path that nobody can request
+                continue  # such a path cannot be requested
             ours = _decides(line, answer)
             differing = [
                 other
@@ -124,14 +124,14 @@ def _decides(line: Line, match: Match) -> bool:
 
 
 def _paths_near(value: str) -> Iterator[str]:
-    """Yield paths that a rule may be about, the likely ones first, each once."""
+    """Yield paths that a rule may match, the likely ones first, each once."""
     stem = value.removesuffix("$")
     stem = stem if stem.startswith("/") else f"/{stem}"
     stem = stem.partition("#")[0]
     filled, bare = stem.replace("*", "x"), stem.replace("*", "")
     paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
     if "%" in value or "~" in value or not value.isascii():
-        # Only then: dialects that decode nothing read every escape of a letter otherwise, whatever the rule.
+        # Only then: dialects that decode nothing disagree about every escaped letter, whatever the rule.
         paths += [_ESCAPE.sub(_decoded, filled), _ESCAPE.sub(_other_case, filled), filled.replace("~", "%7E")]
     paths.append(value)
     for path in dict.fromkeys(paths):

@@ -1,4 +1,4 @@
-"""What is wrong with groups: who obeys which, and where others end them."""
+"""What is wrong with groups: which crawler obeys which, and where other parsers end them."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.robots.agents import BROWSER, EVERYBODY, product_token
+from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
-from politesse.robots.directives import VERSION_1
 from politesse.robots.document import RobotsTxt
 from politesse.robots.explain import compiled_alone
-from politesse.robots.lexer import Quirk, blank_lines
+from politesse.robots.lexer import blank_lines
+from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from politesse.robots.document import Group
-    from politesse.robots.lexer import Line
+    from politesse.robots.group import Group
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
 
-_MAX_COMPARED: Final = 2_000_000  # names of a file with each other, where dialects compare them so
+_MAX_COMPARED: Final = 2_000_000  # names of a file with each other, in dialects that compare each with each
 
 
 class Binding(NamedTuple):
     """A crawler, and the groups that it obeys together.
 
     Attributes:
-        agent: a name of the file, ``*`` for all that are not named.
-        groups: in the order of the file.
+        agent: name in the file, ``*`` for all crawlers that are not named.
+        groups: groups in the order of the file.
     """
 
     agent: str
@@ -37,7 +38,7 @@ class Binding(NamedTuple):
 
 
 def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
-    """Return each choice of groups that some name of the file makes, and whether all names were tried."""
+    """Return each set of groups that some name in the file obeys, and whether all names were tried."""
     names = dict.fromkeys(_crawler(name) for group in robots.groups for name in group.agents)
     compares = robots.dialect.traits.grouping.names
     whole = compares is None or len(names) ** 2 <= _MAX_COMPARED
@@ -50,18 +51,18 @@ def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
 
 
 def _crawler(name: str) -> str:
-    """Return a crawler that a name of the file may mean; of a browser's User-Agent string that is its product."""
+    """Return a crawler that a name in the file may mean; for a browser's User-Agent string, its product."""
     return BROWSER if product_token(name) == BROWSER else name
 
 
 def check_groups(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report groups that are not one, not obeyed, or without rules."""
+    """Report groups that other parsers split, that no crawler obeys, or that have no rules."""
     _check_several(robots, rows, report)
     numbers = [line.number for line in robots.lines]
     blanks = [] if robots.dialect.traits.syntax.blank_lines else blank_lines(rows.all)
     for group in robots.groups:
         if not group.heads:
-            continue  # rules before any agent, where those are everybody's
+            continue  # rules before any user-agent line, in a dialect where they bind everybody
         head = group.heads[0]
         if not group.rules:
             message = f"no rule follows: {_names(group)} may request everything"
@@ -124,7 +125,7 @@ def _line_of(group: Group) -> int:
 
 
 def check_versions(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes) -> None:
-    """Report what a file that names versions of the standard does to those who read versions (Conner 2.0)."""
+    """Report what the Robot-versions of a file mean to crawlers that read them (Conner 2.0)."""
     if not any(line.field == "robot-version" for line in robots.lines):
         return
     for dialect in Dialect:
@@ -133,10 +134,10 @@ def check_versions(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes)
         versioned = RobotsTxt.parse(octets, dialect, origin=robots.origin)
         for line in versioned.lines:
             if line.field == "robot-version" and Quirk.MISPLACED_VERSION in line.quirks:
-                message = "a Robot-version counts right behind the user-agent lines only: it is ignored"
+                message = "a Robot-version counts only directly after the user-agent lines: it is ignored"
                 report.add("misplaced-version", message, line.number, rows.of_name(line))
             elif line.field == "robot-version" and Quirk.INVALID_VALUE in line.quirks:
-                message = f"{shown(line.value)} is no version, as 2.0.0 is: the group is of version 1.0.0"
+                message = f"{shown(line.value)} is not a version such as 2.0.0: the group is of version 1.0.0"
                 report.add("invalid-value", message, line.number, rows.of_value(line))
         for group in versioned.groups:
             if group.version != VERSION_1 and group.heads:
@@ -147,7 +148,7 @@ def _check_version(robots: RobotsTxt, group: Group, rows: Rows, report: Report) 
     version = ".".join(map(str, group.version))
     head = group.heads[0]
     if EVERYBODY in group.agents:
-        message = f"a group of version {version} for everybody; those who know 1.0.0 only read it otherwise"
+        message = f"a group of version {version} for everybody; crawlers that know only 1.0.0 read it differently"
         report.add("conner-default-version", message, head.number, rows.of_value(head))
     chosen = robots.dialect.traits.grouping.named([(group, 0)])
     if not chosen:

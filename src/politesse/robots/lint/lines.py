@@ -6,20 +6,20 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import BLANKS
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import Quirk
+from politesse.robots.lexer import CONTROL_IN_ROW
+from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import shown
 
 if TYPE_CHECKING:
     from politesse.robots.document import RobotsTxt
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
 
-_BLANKS: Final = " \t"
 _BOM: Final = "\ufeff"
 _NOT_UTF_8 = re.compile("[\udc80-\udcff\ufffd]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ODD_LINE_END = re.compile("[\x85\u2028\u2029]")
 _BARE_CR = re.compile(r"\r(?!\n|\Z)")
 _RESERVED_ESCAPE = re.compile(r"%(?:24|26|2[AaFf])")
@@ -27,7 +27,7 @@ _URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _MAX_YANDEX_CHARACTERS: Final = 1_024
 _MAX_YANDEX_RULES: Final = 2_048
 
-# Fields that somebody reads or once proposed; whoever writes them has not mistyped another.
+# Fields that some crawlers read or that were once proposed: not misspellings of others.
 _FOREIGN_FIELDS: Final = frozenset(
     {"cache-delay", "clean-param", "host", "indexpage", "noarchive", "nofollow", "noindex", "request-delay"}
 )
@@ -38,7 +38,7 @@ _ALIKE: Final = 0.75
 
 
 class Rows:
-    """The rows of a file as they were written, to tell where on them something stands."""
+    """The rows of a file as written, to find the columns of diagnostics."""
 
     def __init__(self, text: str, rows: list[str]) -> None:
         self.text = text
@@ -52,27 +52,27 @@ class Rows:
         return self.all[number - 1]
 
     def of_name(self, line: Line) -> int:
-        """Return the column where a line starts to say something."""
+        """Return the column of the field name."""
         row = self[line.number]
-        return len(row) - len(row.lstrip(_BLANKS)) + 1
+        return len(row) - len(row.lstrip(BLANKS)) + 1
 
     def of_value(self, line: Line) -> int:
-        """Return the column where the value starts; where it is empty, the one behind the colon."""
+        """Return the column where the value starts; for an empty value, the column after the colon."""
         row = self[line.number].partition("#")[0]
         name, colon, value = row.partition(":")
         if not colon:
             return row.find(line.value, self.of_name(line) - 1 + len(line.name)) + 1
-        return len(name) + 2 + (len(value) - len(value.lstrip(_BLANKS)) if line.value else 0)
+        return len(name) + 2 + (len(value) - len(value.lstrip(BLANKS)) if line.value else 0)
 
     def of_first(self, pattern: re.Pattern[str], line: Line) -> int | None:
-        """Return the column of the first match before the comment, None where there is none."""
+        """Return the column of the first match before the comment; None if there is none."""
         row = self[line.number]
         matched = pattern.search(row, 0, row.index("#") if "#" in row else len(row))
         return None if matched is None else matched.start() + 1
 
 
 def check_text(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report what the file as text makes others misread."""
+    """Report what other parsers misread because of the encoding or the line ends."""
     if Quirk.BYTE_ORDER_MARK in robots.quirks:
         report.add("byte-order-mark", "the file starts with a byte order mark; some parsers do not see the first line")
     if Quirk.TRANSCODED in robots.quirks:
@@ -133,11 +133,11 @@ def _check_characters(line: Line, rows: Rows, report: Report) -> None:
 def _report_quirk(quirk: Quirk, line: Line, rows: Rows, report: Report) -> None:
     words = _WORDS.get(quirk)
     if words is None:
-        return  # told elsewhere, or of the file as a whole
+        return  # reported by another check, or for the file as a whole
     code, at_value, message = words
     column = rows.of_value(line) if at_value else rows.of_name(line)
     if quirk is Quirk.CONTROL_CHARACTER:
-        column = rows.of_first(_CONTROL, line) or column
+        column = rows.of_first(CONTROL_IN_ROW, line) or column
     message = message.format(field=line.field, name=shown(line.name), value=shown(line.value))
     if quirk is Quirk.NO_LEADING_SLASH and _URL.match(line.value) is not None:
         message = f"{shown(line.value)} is a URL; give its path only, from the slash on"
@@ -160,7 +160,7 @@ _WORDS: Final[dict[Quirk, tuple[str, bool, str]]] = {
 
 
 class _Fields:
-    """Names of fields that mean nothing in this dialect, and what may be meant by them."""
+    """Field names that this dialect does not read, and the fields that they may be misspellings of."""
 
     def __init__(self, robots: RobotsTxt, report: Report) -> None:
         self.known = robots.dialect.traits.syntax.fields
@@ -171,7 +171,7 @@ class _Fields:
         self.left_out = False
 
     def report_unknown(self, line: Line, rows: Rows) -> None:
-        """Report a line that is not read, as what it probably is."""
+        """Report a line that is not read, with what it was probably meant to be."""
         number, column = line.number, rows.of_name(line)
         if not line.field:
             word, _, value = line.name.replace("\t", " ").lower().partition(" ")
@@ -224,10 +224,10 @@ def _check_name(robots: RobotsTxt, line: Line, rows: Rows, report: Report) -> No
 def _check_path(line: Line, rows: Rows, report: Report) -> None:
     row, column = rows[line.number], rows.of_value(line)
     path, hash_sign, _ = row.partition("#")
-    if hash_sign and line.value and path[-1:] not in _BLANKS:
+    if hash_sign and line.value and path[-1:] not in BLANKS:
         message = f"the path ends before the #, at {shown(line.value)}; a # in a path is %23"
         report.add("comment-in-path", message, line.number, len(path) + 1)
-    for blank in _BLANKS:
+    for blank in BLANKS:
         if blank in line.value:
             message = f"{shown(line.value)} is one path with a blank inside; write %20, or one path on a line"
             report.add("blank-in-path", message, line.number, column + line.value.index(blank))

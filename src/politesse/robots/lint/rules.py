@@ -1,7 +1,7 @@
-"""Rules that never decide anything: they match nothing, or wherever they match, another one goes before them.
+"""Rules that never decide anything: they match nothing, or wherever they match, another rule precedes them.
 
-What is told is proven: a rule is covered by another one where the other's pieces are found in its own, its stars taken
-as letters that only a star can match. That is sound, not complete: what two rules cover together is not told.
+Every report is proven (no false positives); rules shadowed only by a combination of others are missed. A rule is
+covered by another one if the other's pieces are found in its own, its stars taken as letters that only a star matches.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.explain import compiled_alone, ending_line
+from politesse.robots.line import is_void
 from politesse.robots.lint.diagnostics import shown
 from politesse.robots.lint.groups import bindings
-from politesse.robots.ruleset import is_void
 from politesse.verdict import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.document import Group, RobotsTxt
-    from politesse.robots.lexer import Line
+    from politesse.robots.document import RobotsTxt
+    from politesse.robots.group import Group
+    from politesse.robots.line import Line
     from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
-    from politesse.robots.ruleset import RuleSet
+    from politesse.robots.rule_sets.base import RuleSet
 
 _STAR: Final = "\n"  # stands for a star of the covered rule: in normal form no piece holds a control character
 _MAX_COMPARISONS: Final = 500_000
@@ -38,7 +39,7 @@ def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
             message = f"{shown(one.line.value)} matches no URL in this dialect"
             report.add("matches-nothing", message, one.line.number, rows.of_value(one.line))
     chosen, whole = bindings(robots)
-    # Who was not tried obeys one of the groups at least, and in company a rule wins no more often than alone.
+    # If not all crawlers were tried: each obeys at least one group, and a rule wins no more often among more rules.
     combinations = [one.groups for one in chosen] if whole else [[group] for group in robots.groups]
     shadows = _Shadows(robots, lone)
     losing: dict[int, Rule] = {}
@@ -66,13 +67,13 @@ def _says(line: Line) -> bool:
 
 
 class _Lone:
-    """What one line stands for by itself.
+    """One line of a file, compiled by itself.
 
     Attributes:
         line: the line.
-        rules: its rules; more than one where a dialect implies others.
-        rule_set: they, compiled.
-        says_so: the rule that is its path as written; None where that is a URL, which may be that of another site.
+        rules: its rules; more than one in dialects where a rule implies another.
+        rule_set: these rules, compiled.
+        says_so: rule whose pattern is the path as written; None for a URL, which may be one of another site.
         matches_nothing: whether it can match no target in normal form.
     """
 
@@ -88,13 +89,13 @@ class _Lone:
 
 
 def _has_dot_segment(pattern: str) -> bool:
-    """Whether a pattern asks for a dot segment in the path: every request is rid of those."""
-    path = pattern.partition("?")[0].partition("*")[0]  # behind a star the query may be meant, where they stay
+    """Whether a pattern needs a dot segment in the path: clients remove them from every request."""
+    path = pattern.partition("?")[0].partition("*")[0]  # a star may reach into the query, where dot segments stay
     return _DOT_SEGMENT.search(path) is not None
 
 
 class _Shadows:
-    """Finds the rules of a combination of groups before which another one always goes."""
+    """Finds the rules of a combination of groups that another rule always precedes."""
 
     def __init__(self, robots: RobotsTxt, lone: dict[int, _Lone]) -> None:
         self._robots = robots
@@ -104,7 +105,7 @@ class _Shadows:
         self.gave_up = False
 
     def of(self, groups: Sequence[Group]) -> dict[int, Rule]:
-        """Return the lines of rules that never win, each with a rule that goes before it."""
+        """Return the line numbers of rules that never win, each with a rule that precedes it."""
         lines = [line for group in groups for line in group.rules if line.number in self._lone]
         self._rules_left -= len(lines)
         if self._rules_left < 0:
@@ -138,7 +139,7 @@ class _Shadows:
         lengths: list[int],
         reaches: dict[Rule, tuple[str, ...]],
     ) -> Rule | None:
-        """Return a rule that goes before ``rule`` wherever that matches, None where none is known."""
+        """Return a rule that precedes ``rule`` wherever that matches; None if none is known."""
         pieces = rule_set.reach(rule)
         text, head = _STAR.join(pieces), pieces[0]
         for length in lengths:
@@ -155,7 +156,7 @@ class _Shadows:
 
 
 def covers(pieces: tuple[str, ...], text: str) -> bool:
-    """Whether ``pieces`` with anything between them make up the whole of ``text``."""
+    """Whether ``text`` consists of ``pieces``, from end to end, with anything between them."""
     first, *others = pieces
     if not others:
         return text == first
@@ -164,7 +165,7 @@ def covers(pieces: tuple[str, ...], text: str) -> bool:
     if not text.startswith(first):
         return False
     for piece in middle:
-        # The leftmost place is as good as any: what follows has the more room.
+        # The leftmost match is as good as any: it leaves the most room for what follows.
         found = text.find(piece, position)
         if found < 0:
             return False

@@ -1,9 +1,9 @@
-"""The rules of Conner 2.0: matches of whole paths, explicit or with wildcards, and who of them goes before whom.
+"""The rules of Conner 2.0: matches of whole paths, explicit or with wildcards, and their precedence.
 
-A rule set of version 1 is the standard of 1994: any Disallow that a target starts with denies. In version 2 a path
-without ``*`` is explicit and matches itself only; one with ``*`` has to match the whole target. An explicit Allow goes
-before every Disallow, and every Disallow before an Allow with wildcards. What is left then is denied where there is an
-Allow with wildcards, or no Disallow beside the Allows; else it is allowed.
+A rule set of version 1 follows the standard of 1994: any Disallow that a target starts with denies. In version 2 a
+path without ``*`` is explicit and matches itself only; one with ``*`` has to match the whole target. An explicit Allow
+precedes every Disallow, and every Disallow precedes an Allow with wildcards. A target that no rule matches is denied if
+there is an Allow with wildcards, or an Allow and no Disallow; otherwise it is allowed.
 """
 
 from __future__ import annotations
@@ -11,30 +11,25 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from politesse.robots.directives import VERSION_1
+from politesse._constants import ROBOTS_TXT
+from politesse.robots.crawl_directives import VERSION_1
+from politesse.robots.line import is_void
 from politesse.robots.metered import Meter, Wildcards
-from politesse.robots.pattern import Wildcard, decode_prefix
+from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
-from politesse.robots.ruleset import (
-    BYTES_PER_RULE,
-    NO_RULE_MATCH,
-    ROBOTS_TXT,
-    ROBOTS_TXT_MATCH,
-    RuleSet,
-    bounded_match,
-    is_void,
-)
+from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.wildcard import Wildcard
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from politesse.robots.lexer import Line
+    from politesse.robots.line import Line
     from politesse.robots.metered import Candidate
 
 
 class ConnerRuleSet(RuleSet):
-    """See the module. What the wildcards of version 2 cost is bounded as ``metered`` says."""
+    """See the module. The cost of the wildcards of version 2 is bounded as in ``politesse.robots.metered``."""
 
     precedence: ClassVar[str] = (
         "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
@@ -57,7 +52,7 @@ class ConnerRuleSet(RuleSet):
         return self._otherwise
 
     def decide_metered(self, meter: Meter) -> Match:
-        """Return the match of a target in normal form within the budget; see ``metered``."""
+        """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``."""
         if meter.target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         if (explicit := self._explicit.get(meter.target)) is not None:
@@ -66,23 +61,21 @@ class ConnerRuleSet(RuleSet):
             place = wildcards.first(meter, len(wildcards.rules))
             if place < len(wildcards.rules):
                 rule = wildcards.rules[place]
-                return bounded_match(rule) if meter.exhausted else rule.match
-        if meter.exhausted:
-            return Match(self._otherwise.reason, self._otherwise.rule, bound_reached=True)
-        return self._otherwise
+                return bounded(rule.match) if meter.exhausted else rule.match
+        return bounded(self._otherwise) if meter.exhausted else self._otherwise
 
     @property
     def rules(self) -> list[Rule]:
-        """The rules in the order of the file; of an Allow and a Disallow of one path without ``*``, the Allow."""
+        """See ``RuleSet.rules``; of an Allow and a Disallow of one path without ``*``, the Allow counts."""
         wildcards = [rule for _, _, rule in (*self._denying, *self._allowing)]
         return sorted([*self._general, *self._explicit.values(), *wildcards], key=attrgetter("line"))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
-        """Return the pieces between the stars, in version 1 the path and nothing: whatever starts with it matches."""
+        """See ``RuleSet.reach``; in version 1 a rule matches every target that starts with its path."""
         return (rule.pattern, "") if self._is_general else tuple(rule.pattern.split("*"))
 
     def precedes(self, rule: Rule, other: Rule) -> bool:
-        """Whether ``other`` decides nothing that ``rule`` matches too, and would not be missed.
+        """See ``RuleSet.precedes``.
 
         An Allow that never matches still closes the rest of the site, and a Disallow that never does may open it.
         """
@@ -94,7 +87,7 @@ class ConnerRuleSet(RuleSet):
     def _is_general(self) -> bool:
         return self._version[0] == VERSION_1[0]
 
-    def _compile(self, lines: Sequence[Line]) -> None:
+    def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
         self._general: tuple[Rule, ...] = ()
         self._explicit: dict[str, Rule] = {}
         self._denying: tuple[Candidate, ...] = ()
@@ -109,9 +102,7 @@ class ConnerRuleSet(RuleSet):
             self._compile_whole(rules)
         self._first_general = FirstPrefix(self._general)
         self._wildcards_in_turn = (Wildcards(self._denying), Wildcards(self._allowing))
-        self._unmetered_octets = min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2
-        self._count = len(rules)
-        self.weight_bytes = BYTES_PER_RULE * len(rules) + 2 * sum(len(rule.pattern) for rule in rules)
+        return min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2, rules
 
     def _compile_whole(self, rules: Sequence[Rule]) -> None:
         allows = [rule for rule in rules if rule.allow]
@@ -126,7 +117,7 @@ class ConnerRuleSet(RuleSet):
 
 
 def _rules(lines: Sequence[Line], normalise: Callable[[str], str]) -> list[Rule]:
-    """Return the rules in the order of the file; of equal ones the first."""
+    """Return the rules in the order of the file; of equal ones only the first."""
     rules: dict[tuple[str, bool], Rule] = {}
     for line in lines:
         pattern, allow = normalise(line.value), line.field == "allow"

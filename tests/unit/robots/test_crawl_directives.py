@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from politesse.robots import RequestRate, TimeWindow
-from politesse.robots.directives import parse_crawl_delay, parse_request_rate, parse_visit_time
+from politesse.robots.crawl_directives import parse_crawl_delay, parse_request_rate, parse_visit_time
 
 NOON = 12 * 3600.0
 DAY = 86_400

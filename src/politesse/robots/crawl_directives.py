@@ -1,4 +1,4 @@
-"""What the fields beside the rules say: pure parsers from a value to a typed one, None where it cannot be meant."""
+"""Crawl-delay, Request-rate, Visit-time and Robot-version: parsers from text to a typed value; None if invalid."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from politesse._constants import DAY_S
 
 _UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_YEAR_S: Final = 365 * DAY_S  # who asks for more can hardly mean it: no crawl is as long as the first pause would be
+_YEAR_S: Final = 365 * DAY_S  # a longer delay is taken for a mistake: no crawl lasts as long as its first pause
 
-# What is longer is none of these; it also bounds what blanks can make of the patterns below.
+# No valid value is longer; the bound also limits how long the patterns below can backtrack over blanks.
 _MAX_VALUE: Final = 100
 
-# Ten digits are three hundred years in seconds: more is noise, and would make int() and float() costly.
+# Ten digits of seconds are 300 years. More digits are noise, and would make int() and float() slow.
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
 _WINDOW = re.compile(_WINDOW_TEXT)
@@ -26,9 +26,13 @@ _RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMH
 class TimeWindow:
     """A time of day in UTC, from the start of one minute to the end of another.
 
+    >>> night = TimeWindow(start=22 * 60, end=5 * 60 + 59)
+    >>> str(night), night.contains(wall=0.0), night.contains(wall=12 * 3600.0)
+    ('2200-0559', True, False)
+
     Attributes:
         start: minutes since midnight, 0 to 1439.
-        end: minutes since midnight, 0 to 1439, inclusive; before ``start`` where the window crosses midnight.
+        end: minutes since midnight, 0 to 1439, inclusive; smaller than ``start`` if the window crosses midnight.
     """
 
     start: int
@@ -47,12 +51,15 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class RequestRate:
-    """At most so many documents in any stretch of so many seconds (Conner 2.0, Request-rate).
+    """At most ``documents`` requests in any ``period_s`` seconds (Conner 2.0, Request-rate).
+
+    >>> RequestRate(documents=1, period_s=5).interval_s
+    5.0
 
     Attributes:
         documents: at least 1.
         period_s: at least 1 second.
-        window: the time of day in which the rate holds; None for always.
+        window: time of day in which the rate applies; None for always.
     """
 
     documents: int
@@ -61,8 +68,12 @@ class RequestRate:
 
     @property
     def interval_s(self) -> float:
-        """The mean time between two starts that keeps the rate, in seconds."""
+        """Mean time between the starts of two requests that keeps the rate, in seconds."""
         return self.period_s / self.documents
+
+
+DirectiveValue = float | RequestRate | TimeWindow | str
+"""Value of a Crawl-delay, Request-rate, Visit-time or Comment."""
 
 
 def parse_crawl_delay(value: str) -> float | None:
@@ -94,14 +105,14 @@ def parse_request_rate(value: str) -> RequestRate | None:
 
 
 Version = tuple[int, int, int]
-"""Major version, minor version, revision; an odd minor version is an experiment (Conner 2.0, Robot-version)."""
+"""Major version, minor version, revision; an odd minor version is experimental (Conner 2.0, Robot-version)."""
 
 VERSION_1: Final[Version] = (1, 0, 0)
-"""That of a rule set which names none."""
+"""Version of a rule set without a Robot-version."""
 
 
 def parse_robot_version(value: str) -> Version | None:
-    """Parse ``Robot-version``: ``2.0.0``, and ``2.0`` as the later pages have it (Conner 2.0)."""
+    """Parse ``Robot-version``: ``2.0.0``, or ``2.0`` as on later pages (Conner 2.0)."""
     matched = _VERSION.fullmatch(value)
     return None if matched is None else (int(matched[1]), int(matched[2]), int(matched[3] or 0))
 

@@ -1,0 +1,92 @@
+"""What the lexer emits: one line of a robots.txt, and what is unusual about a line, a file or a decision."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Quirk(StrEnum):
+    """A leniency that was applied, or a fault that was passed over; recorded so that lint and explain can report it.
+
+    >>> from politesse import RobotsTxt
+    >>> RobotsTxt.parse("Disallow: /before/any/group").lines[0].quirks
+    (<Quirk.BEFORE_ANY_GROUP: 'before-any-group'>,)
+    """
+
+    BYTE_ORDER_MARK = "byte-order-mark"
+    """The file starts with a UTF-8 byte order mark, a part of one, or a mark of another encoding that it is not in:
+    skipped."""
+    TRANSCODED = "transcoded"
+    """The file is UTF-16 or UTF-32 by its byte order mark: read as such (RFC 9309 2.2.2, MAY)."""
+    LOOKS_LIKE_HTML = "looks-like-html"
+    """The file starts like a web page; lines that parse are read all the same."""
+    MISSPELLED_FIELD = "misspelled-field"
+    """A misspelled field name, read as the one it misspells."""
+    MISSING_COLON = "missing-colon"
+    """Two words without a colon, the first of them a field name: read as if the colon were there."""
+    NO_SEPARATOR = "no-separator"
+    """Neither a colon nor two such words: the line is ignored."""
+    CONTROL_CHARACTER = "control-character"
+    """A control character, which no path or token may hold: the line binds no crawler (RFC 9309 3)."""
+    BEFORE_ANY_GROUP = "before-any-group"
+    """A rule or directive before the first user-agent line: it binds no crawler (RFC 9309 2.2.2)."""
+    OUTSIDE_GROUP = "outside-group"
+    """A rule or directive after the blank line that ended its record, in a dialect where blank lines do that: it binds
+    no crawler."""
+    NO_LEADING_SLASH = "no-leading-slash"
+    """A path pattern that starts with neither ``/`` nor ``*``: it matches nothing (RFC 9309 2.2)."""
+    EMPTY_ALLOW = "empty-allow"
+    """An Allow without a path: it is ignored."""
+    NAMES_NOBODY = "names-nobody"
+    """A user-agent line without a product token: it names no crawler."""
+    INVALID_VALUE = "invalid-value"
+    """A directive with an invalid value: it is ignored."""
+    MISPLACED_VERSION = "misplaced-version"
+    """A Robot-version that does not directly follow the user-agent lines: it is ignored (Conner 2.0)."""
+    LINE_CUT = "line-cut"
+    """A line that exceeds the length that the dialect reads: the rest of it is ignored."""
+    MATCHING_BOUND = "matching-bound"
+    """A decision reached the bound on its matching work: of the rules that were not compared, a Disallow counts as
+    matching, an Allow as not. A quirk of a decision, not of a line."""
+    FILE_CUT = "file-cut"
+    """A file that exceeds the length that the dialect reads: the rest of it is ignored."""
+
+
+NO_QUIRKS: Final[tuple[Quirk, ...]] = ()
+
+_VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
+
+
+class Line:
+    r"""One line of a robots.txt that is neither blank nor a comment only.
+
+    >>> from politesse import RobotsTxt
+    >>> RobotsTxt.parse("User-agent: *\nDissallow: /private # a comment").lines
+    [<Line 1: 'User-agent': '*'>, <Line 2: 'Dissallow': '/private' misspelled-field>]
+
+    Attributes:
+        number: line number, from 1.
+        name: field name as written, without surrounding blanks.
+        field: field that the name stands for, in lower case; empty if the line has none.
+        value: text after the colon, without comment and surrounding blanks.
+        quirks: what is unusual about the line.
+    """
+
+    __slots__ = ("field", "name", "number", "quirks", "value")
+
+    def __init__(self, number: int, name: str, field: str, value: str, quirks: tuple[Quirk, ...] = NO_QUIRKS) -> None:
+        self.number = number
+        self.name = name
+        self.field = field
+        self.value = value
+        self.quirks = quirks
+
+    def __repr__(self) -> str:
+        quirks = "".join(f" {quirk}" for quirk in self.quirks)
+        return f"<Line {self.number}: {self.name!r}: {self.value!r}{quirks}>"
+
+
+def is_void(line: Line) -> bool:
+    """Whether a rule that has a value matches nothing, because of a quirk of its line."""
+    return bool(line.quirks) and not _VOID.isdisjoint(line.quirks)

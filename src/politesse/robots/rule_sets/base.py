@@ -1,0 +1,227 @@
+"""What every rule set has: the directives of one agent, and the way from a URL to the rule that decides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from politesse.origin import target_of
+from politesse.robots.crawl_directives import VERSION_1
+from politesse.robots.metered import Meter
+from politesse.robots.pattern import is_plain, match_plain_url, match_simple_url
+from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.robots.timetable import ALWAYS, Timetable
+from politesse.usage.model import NOTHING_STATED
+from politesse.verdict import WITHOUT_RULE, Match, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.origin import Origin
+    from politesse.robots.crawl_directives import DirectiveValue, RequestRate, TimeWindow, Version
+    from politesse.robots.line import Line
+    from politesse.robots.preferences import SiteUsage
+    from politesse.robots.traits import Matching
+    from politesse.usage.model import Usage
+    from politesse.verdict import Rule
+
+ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
+NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
+BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
+
+_BYTES_PER_DIRECTIVE: Final = 250
+
+
+class Directives:
+    """What the merged groups of an agent say besides their rules, in the order of the file."""
+
+    __slots__ = ("comments", "crawl_delays", "request_rates", "sitemap_lines", "usage", "version", "visit_times")
+
+    def __init__(self) -> None:
+        self.crawl_delays: list[float] = []
+        self.request_rates: list[RequestRate] = []
+        self.visit_times: list[TimeWindow] = []
+        self.comments: list[str] = []
+        self.version: Version = VERSION_1
+        self.sitemap_lines = NO_SITEMAPS
+        self.usage: SiteUsage | None = None
+
+    def add(self, field: str, value: DirectiveValue) -> None:
+        """Append the typed value of one line to the list of its field."""
+        getattr(self, _LISTS[field]).append(value)
+
+
+_LISTS: Final = {
+    "crawl-delay": "crawl_delays",
+    "request-rate": "request_rates",
+    "visit-time": "visit_times",
+    "comment": "comments",
+}
+
+
+class RuleSet(ABC):
+    r"""What a robots.txt says to one agent. ``RobotsTxt.rules_for`` makes it, of the kind that the dialect needs.
+
+    Immutable, and a pure function of the file, the dialect and the tokens, so that origins with the same file share it.
+
+    >>> from politesse import RobotsTxt
+    >>> rules = RobotsTxt.parse("User-agent: *\nDisallow: /private\nCrawl-delay: 5").rules_for("examplebot")
+    >>> rules.allowed("https://example.com/private/page"), rules.allowed("/public"), rules.crawl_delay
+    (False, True, 5.0)
+    >>> rules.match("/private/page").rule
+    <Rule line 2: 'Disallow: /private'>
+
+    Attributes:
+        crawl_delay: largest Crawl-delay in seconds; None without one.
+        request_rates: all Request-rates.
+        visit_times: all Visit-times.
+        timetable: rate and permission to visit at each time of day, by ``request_rates`` and ``visit_times``.
+        comments: Comments, addressed to the crawler's operator; untrusted text.
+        sitemap_lines: Sitemap lines of the file, which are addressed to everybody.
+        site_usage: what the file says about the use of content, including content that may not be crawled; None if
+            it says nothing.
+        weight_bytes: approximate memory that the rule set takes.
+        precedence: sentence that says which of several matching rules decides.
+    """
+
+    precedence: ClassVar[str]
+
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_matching",
+        "_origin",
+        "_unmetered_octets",
+        "_version",
+        "comments",
+        "crawl_delay",
+        "request_rates",
+        "site_usage",
+        "sitemap_lines",
+        "timetable",
+        "visit_times",
+        "weight_bytes",
+    )
+
+    def __init__(
+        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
+    ) -> None:
+        self._matching = matching
+        self.crawl_delay = max(directives.crawl_delays, default=None)
+        self.request_rates = tuple(directives.request_rates)
+        self.visit_times = tuple(directives.visit_times)
+        timed = self.request_rates or self.visit_times
+        self.timetable = Timetable(self.request_rates, self.visit_times) if timed else ALWAYS
+        self.comments = tuple(directives.comments)
+        self.sitemap_lines = directives.sitemap_lines
+        self.site_usage = directives.usage
+        self._version = directives.version
+        self._origin = origin
+        self._unmetered_octets, rules = self._compile(lines)
+        self._count = len(rules)
+        said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
+        self.weight_bytes = (
+            BYTES_PER_RULE * len(rules)
+            + 2 * sum(len(rule.pattern) for rule in rules)
+            + _BYTES_PER_DIRECTIVE * said
+            + sum(map(len, self.comments))
+            + self.timetable.weight_bytes
+            + self.sitemap_lines.weight_bytes
+            + (0 if self.site_usage is None else self.site_usage.weight_bytes)
+        )
+
+    def allowed(self, url: str) -> bool:
+        """Whether an http(s) URL, or a target that starts with ``/``, may be requested.
+
+        Raises:
+            InvalidURL: as ``match`` does.
+        """
+        if (plain := match_plain_url(url)) is not None and "/." not in (target := plain[1]):
+            return self.decide(target).allowed  # as match does, one call less
+        return self.match(url).allowed
+
+    def match(self, url: str) -> Match:
+        """Return whether a URL or target may be requested, and the rule that decided.
+
+        The host of a URL does not matter here, and is not validated.
+
+        Raises:
+            InvalidURL: ``url`` has no target: it is not an absolute http(s) URL, or holds characters that clients
+                send in different ways.
+        """
+        if (plain := match_plain_url(url)) is not None:
+            return self.judge(plain[1])
+        if (simple := match_simple_url(url)) is not None:
+            return self.judge(simple[1])
+        return self.judge(target_of(url))
+
+    def usage(self, url: str) -> Usage | None:
+        """Return what the file says about the use of a URL or target; None if it may not be requested.
+
+        draft-ietf-aipref-attach 3.4: preferences apply only to what may be requested.
+
+        Raises:
+            InvalidURL: as ``match`` does.
+        """
+        if not self.match(url).allowed:
+            return None
+        return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(url)
+
+    def judge(self, target: str) -> Match:
+        """Return the match of a request target as it was written.
+
+        Raises:
+            InvalidURL: as ``match`` does.
+        """
+        if is_plain(target) is not None and "/." not in target:
+            return self.decide(target)
+        normal = self._matching.normalise_target(target)
+        if len(normal) > self._unmetered_octets:
+            return self.decide_metered(Meter(normal, escapes=max(target.count("%"), normal.count("%"))))
+        return self.decide(normal)
+
+    @abstractmethod
+    def decide(self, target: str) -> Match:
+        """Return the match of a target in normal form."""
+
+    def decide_metered(self, meter: Meter) -> Match:
+        """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``.
+
+        Rule sets without wildcards need none.
+        """
+        return self.decide(meter.target)
+
+    @property
+    @abstractmethod
+    def rules(self) -> list[Rule]:
+        """Rules in the order of the file; of equal ones only the one that counts. Made on demand."""
+
+    @abstractmethod
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """Return the pieces that make up a target in normal form, from end to end, if ``rule`` matches it.
+
+        Between two pieces the target may hold anything.
+        """
+
+    @abstractmethod
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """Whether ``other`` decides nothing that ``rule`` matches too, so that it could be dropped beside it."""
+
+    @abstractmethod
+    def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
+        """Build the tables of ``decide``.
+
+        Returns:
+            The length of the longest target that ``decide`` compares without a budget, and all rules.
+        """
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<RuleSet {self._matching.dialect}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
+
+
+def bounded(match: Match) -> Match:
+    """Return ``match`` as the answer of a decision that reached the bound on its matching work."""
+    return Match(match.reason, match.rule, bound_reached=True)

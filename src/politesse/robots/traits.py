@@ -1,0 +1,155 @@
+"""The traits in which the dialects of robots.txt differ: data and types of small functions, no behaviour.
+
+``politesse.robots.dialect`` fills in one row of them for each dialect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from politesse._constants import DAY_S
+from politesse.robots.agents import merged, product_token, token_or_starred
+from politesse.verdict import AccessResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from politesse.robots.group import GroupMatch
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How lines are read.
+
+    Attributes:
+        fields: field names that the dialect reads, in lower case.
+        misspelled_fields: misspelled name to the name it is read as, with a quirk.
+        field_starts: start of a name to the name it is read as, with a quirk; the first that fits counts.
+        missing_colon: whether two words without a colon are a field and its value, with a quirk.
+        blank_lines: whether a blank line ends a record.
+        max_line_octets: octets of a line that are read; None for all of them.
+        max_octets: octets of a file that are read; None for all of them.
+    """
+
+    fields: frozenset[str]
+    misspelled_fields: Mapping[str, str] = field(default_factory=dict)
+    field_starts: Mapping[str, str] = field(default_factory=dict)
+    missing_colon: bool = False
+    blank_lines: bool = False
+    max_line_octets: int | None = None
+    max_octets: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which lines belong together, and which crawlers they bind.
+
+    Attributes:
+        rules: fields that are rules; a user-agent line after one starts a group.
+        usage_rules: fields that are rules about the use of content; a user-agent line after one starts a group.
+        any_field_is_a_rule: whether a user-agent line after any other field starts a group as well.
+        before_any_agent: names of the crawlers that rules before the first user-agent line bind; empty for none.
+        versioned: whether a Robot-version sets the version of a group.
+        name: returns the name on a user-agent line from its value; ``*`` for everybody, empty for none.
+        token: returns the name of a crawler from its product token or User-Agent; empty for none.
+        names: whether a name on a user-agent line means a crawler; None for equality.
+        named: chooses among the groups that name a crawler; if it chooses none, those for everybody bind it.
+        everybody: chooses among the groups for everybody.
+    """
+
+    rules: frozenset[str] = frozenset({"allow", "disallow"})
+    usage_rules: frozenset[str] = frozenset()
+    any_field_is_a_rule: bool = False
+    before_any_agent: tuple[str, ...] = ()
+    versioned: bool = False
+    name: Callable[[str], str] = token_or_starred
+    token: Callable[[str], str] = product_token
+    names: Callable[[str, str], bool] | None = None
+    named: Callable[[Sequence[GroupMatch]], Sequence[GroupMatch]] = merged
+    everybody: Callable[[Sequence[GroupMatch]], Sequence[GroupMatch]] = merged
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How paths are compared.
+
+    Attributes:
+        dialect: name of the dialect.
+        normalise_target: returns a request target in the form that is compared; a plain one is in that form already.
+        query_as_written: returns another form of a target, with which wildcards are compared too; None for none.
+        normalise_pattern: returns the path of a rule in the same form.
+        leading: characters that the path of a rule may start with; other paths match nothing.
+        implied_allow: returns the path of a second Allow that an Allow implies; None for none.
+        empty_disallow_ends: whether an empty Disallow allows everything that no earlier rule matches, where rules
+            are tried in order.
+        of_site: whether rules may be URLs, which apply only to the site that they name.
+    """
+
+    dialect: str
+    normalise_target: Callable[[str], str]
+    query_as_written: Callable[[str], str | None]
+    normalise_pattern: Callable[[str], str]
+    leading: tuple[str, ...]
+    implied_allow: Callable[[str], str | None] | None = None
+    empty_disallow_ends: bool = False
+    of_site: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long a response stays fresh, in seconds: by default, and at most.
+
+    Attributes:
+        default_s: lifetime of a 2xx without freshness headers.
+        max_s: longest lifetime of a 2xx, whatever its headers say.
+        max_unavailable_s: lifetime of a 4xx: both the default and the maximum.
+    """
+
+    default_s: float
+    max_s: float
+    max_unavailable_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """What applies while robots.txt is unreachable; times in seconds.
+
+    Attributes:
+        closed_s: time after the first failure in which everything is disallowed, with or without an older copy.
+        stale_s: time for which a copy serves after that, beyond the end of its freshness.
+        stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
+        opens_without_copy: whether everything is allowed after ``closed_s`` if there is no copy.
+        after_s: time after the first failure from which on ``after_allows`` applies.
+        after_allows: whether everything is allowed then; None for: if the host answers at all.
+    """
+
+    closed_s: float = 0.0
+    stale_s: float = DAY_S
+    stale_from_failure: bool = False
+    opens_without_copy: bool = False
+    after_s: float = 30 * DAY_S
+    after_allows: bool | None = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What the responses to the request for robots.txt mean.
+
+    Attributes:
+        forbidden_disallows: whether 401 and 403 disallow the whole site.
+        too_many_requests: access result of a 429.
+        unavailable_copy_s: time after its last confirmation for which a copy serves while robots.txt is unavailable.
+        max_redirects: number of redirects that are followed.
+        too_many_redirects: access result of more redirects, or of a loop.
+        lifetimes: how long a response stays fresh.
+        grace: what applies while robots.txt is unreachable.
+    """
+
+    forbidden_disallows: bool
+    max_redirects: int
+    lifetimes: Lifetimes
+    too_many_requests: AccessResult = AccessResult.TOO_MANY_REQUESTS
+    unavailable_copy_s: float = 0.0
+    too_many_redirects: AccessResult = AccessResult.UNAVAILABLE
+    grace: Grace = field(default_factory=Grace)
