@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from politesse import Dialect, InvalidURL, __version__
-from politesse.cli import check as check_command
-from politesse.cli import explain as explain_command
-from politesse.cli import filter as filter_command
-from politesse.cli import lint as lint_command
-from politesse.cli.asking import Asking, run
+from politesse.cli import check_command
+from politesse.cli import explain_command
+from politesse.cli import filter_command
+from politesse.cli import lint_command
+from politesse.cli.gate_options import Asking, run
 from politesse.cli.console import errors, output
 from politesse.cli.demo import Plan
 from politesse.cli.demo import run as run_demo

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from politesse import AiohttpFetcher, FetchOptions, Gatekeeper
-from politesse.cli.asking import CONNECT_TIMEOUT_S, USER_AGENT, no_impersonation
+from politesse.cli.gate_options import CONNECT_TIMEOUT_S, USER_AGENT, no_impersonation
 from politesse.fetch.aiohttp import MIN_BODY_BYTES
 from politesse.ports import FetchResponse
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from politesse import AgentView, Dialect
-    from politesse.cli.asking import Asking
+    from politesse.cli.gate_options import Asking
     from politesse.ports import FetchRequest, FetchResult
 
 MAX_READ_BYTES: Final = 4 * 1024 * 1024

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse import Dialect, RobotsTxt, Verdict
 from politesse._text import printable
-from politesse.cli.check import as_record
+from politesse.cli.check_command import as_record
 from politesse.cli.console import plain
-from politesse.cli.reading import OneFetch, read_file
+from politesse.cli.robots_source import OneFetch, read_file
 from politesse.origin import split
 from politesse.robots.explain import explain
 from politesse.robots.lexer import Quirk, cut_at_line_end, decode, split_rows
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from politesse.cli.asking import Asking
+    from politesse.cli.gate_options import Asking
     from politesse.robots import Group
     from politesse.robots.explain import Explanation
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from politesse.cli.console import plain
-from politesse.cli.page import as_lines, read_page
-from politesse.cli.page import as_record as page_record
+from politesse.cli.page_report import as_lines, read_page
+from politesse.cli.page_report import as_record as page_record
 from politesse.verdict import UNDECIDED, utc
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from politesse import AgentView, Source, Verdict
-    from politesse.cli.asking import Asking
-    from politesse.cli.page import PageReport
+    from politesse.cli.gate_options import Asking
+    from politesse.cli.page_report import PageReport
 
 
 async def check(

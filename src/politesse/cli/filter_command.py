@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from politesse import AgentView, Verdict
-    from politesse.cli.asking import Asking
+    from politesse.cli.gate_options import Asking
 
 _LAST_FLUSH_S: Final = 1.0
 
