@@ -1,77 +1,60 @@
-"""Where ``explain`` and ``lint`` have a robots.txt from: a file, standard input, or its server."""
+"""Where ``explain`` and ``lint`` read a robots.txt from: a file, standard input, or its server."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper
-from politesse.cli.gate_options import CONNECT_TIMEOUT_S, USER_AGENT, no_impersonation
+from politesse import AiohttpFetcher
+from politesse.cli.gate_options import USER_AGENT
 from politesse.fetch.aiohttp import MIN_BODY_BYTES
 from politesse.ports import FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from politesse import AgentView, Dialect
-    from politesse.cli.gate_options import Asking
+    from politesse.cli.gate_options import GateOptions
     from politesse.ports import FetchRequest, FetchResult
 
 MAX_READ_BYTES: Final = 4 * 1024 * 1024
-"""How much of a file is read: more than any crawler reads, to tell what lies beyond that."""
+"""How much of a file is read: more than any crawler reads, to report what is beyond that."""
 
-STANDARD_INPUT: Final = "-"
+_STANDARD_INPUT: Final = "-"
 
 
 def read_file(name: str) -> bytes:
-    """Return a file, ``-`` for standard input, or its first MAX_READ_BYTES; raises OSError."""
-    if name == STANDARD_INPUT:
+    """Return the first MAX_READ_BYTES of a file, of standard input for ``-``; raises OSError."""
+    if name == _STANDARD_INPUT:
         return sys.stdin.buffer.read(MAX_READ_BYTES)
     with Path(name).open("rb") as file:
         return file.read(MAX_READ_BYTES)
 
 
 class OneFetch:
-    """A Fetcher that asks one site once, and repeats the answer to whichever gate asks again.
+    """A Fetcher that fetches one file once, and repeats the result to every gate.
 
     Args:
-        asking: how long it may take.
+        options: with the timeout.
         max_body_bytes: as in FetchOptions.
 
     Attributes:
-        result: the answer; None before the first question.
+        result: of the fetch; None before it.
     """
 
-    def __init__(self, asking: Asking, *, max_body_bytes: int = MIN_BODY_BYTES) -> None:
-        options = FetchOptions(
-            connect_timeout_s=min(CONNECT_TIMEOUT_S, asking.timeout_s),
-            total_timeout_s=asking.timeout_s,
-            max_body_bytes=max_body_bytes,
-        )
-        self._fetcher = AiohttpFetcher(USER_AGENT, options)
+    def __init__(self, options: GateOptions, *, max_body_bytes: int = MIN_BODY_BYTES) -> None:
+        self._fetcher = AiohttpFetcher(USER_AGENT, options.fetch_options(max_body_bytes))
         self.result: FetchResult | None = None
 
     @property
     def body(self) -> bytes:
-        """The file; empty where there is none."""
+        """The file; empty if there is none."""
         return self.result.body if isinstance(self.result, FetchResponse) else b""
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask, the first time."""
+        """Return the result, fetched by the first call."""
         if self.result is None:
             self.result = await self._fetcher.fetch(request)
         return self.result
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         await self._fetcher.aclose()
-
-    @asynccontextmanager
-    async def gate(self, asking: Asking, dialect: Dialect) -> AsyncGenerator[AgentView, None]:
-        """Open a gate that judges in a dialect by the one answer."""
-        async with Gatekeeper(USER_AGENT, dialect=dialect, fetcher=self) as gate:
-            with no_impersonation():
-                view = gate.agent(tokens=asking.token)
-            yield view
