@@ -95,7 +95,7 @@ async def _judge(
         async with options.gate(fetch, dialect) as gate:
             verdict = await gate.check(url)
         is_file = verdict.source is not None and verdict.source.result is AccessResult.SUCCESSFUL
-        explanation = (
+        explained = (
             explain(RobotsTxt.parse(fetch.body, dialect, origin=origin), url, options.token) if is_file else None
         )
         answers.append(_Explained(dialect, verdict, explained))
