@@ -30,7 +30,7 @@ _MAX_ROW: Final = 160  # characters of a line of the file
 _IN_GROUP, _MATCHES, _DECIDES = "|", "*", ">"
 _MAX_NAMES: Final = 5
 _WIDEST: Final = max(len(dialect.value) for dialect in Dialect)
-_LEGEND: Final = f"{_IN_GROUP} in a group that applies   {_MATCHES} matches   {_DECIDES} decides"
+_LEGEND: Final = f"{_IN_GROUP} in a group that counts   {_MATCHES} matches   {_DECIDES} decides"
 _STYLES: Final = {_IN_GROUP: "", _MATCHES: "yellow", _DECIDES: "bold"}
 
 
