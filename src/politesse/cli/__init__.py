@@ -2,14 +2,15 @@
 
 ::
 
-    app        the commands and their options, as typer reads them
-    asking     what the commands that ask have in common: the honest User-Agent, the gate
-    reading    where explain and lint have a robots.txt from
-    check      a few URLs, explained
-    explain    one URL: the file with its line numbers, and what decided
-    lint       what is wrong with a robots.txt
-    filter     any number of URLs, from standard input to standard output; streams does its reading and writing
-    demo/      a crawl of a little web on loopback, judged by the logs of its servers
+    app              the commands and their options, as typer reads them
+    gate_options     what the commands share: the User-Agent, the product token, the gate
+    robots_source    where explain and lint read a robots.txt from
+    check_command    a few URLs, explained; page_report reads their pages
+    explain_command  one URL: the file with its line numbers, and the rule that decides
+    lint_command     what is wrong with a robots.txt
+    filter_command   any number of URLs, from standard input to standard output; streams reads and writes
+    console          where the commands write to
+    demo/            a crawl of a small web on loopback, judged by the logs of its servers
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command; exits with 2 where the extra ``cli`` is not installed."""
+    """Run the command; exits with 2 if the extra ``cli`` is not installed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is no error
     try:
         from politesse.cli.app import app  # noqa: PLC0415 - typer and rich are optional
     except ModuleNotFoundError as error:

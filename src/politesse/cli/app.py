@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
 from politesse import Dialect, InvalidURL, __version__
-from politesse.cli import check as check_command
-from politesse.cli import explain as explain_command
-from politesse.cli import filter as filter_command
-from politesse.cli import lint as lint_command
-from politesse.cli.asking import Asking, run
-from politesse.cli.console import errors, output
+from politesse._text import printable
+from politesse.cli.check_command import print_verdicts
+from politesse.cli.console import abandon_output, errors, output, plain
 from politesse.cli.demo import Plan
 from politesse.cli.demo import run as run_demo
+from politesse.cli.explain_command import explain_url
+from politesse.cli.filter_command import filter_stdin
+from politesse.cli.gate_options import GateOptions
+from politesse.cli.lint_command import lint_all, print_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_INTERRUPTED: Final = 130  # what a shell shows for a program that Ctrl-C ended: 128 and SIGINT
 
 app = typer.Typer(
     name="politesse",
-    help="Ask before you crawl: what does robots.txt permit, and why?",
+    help="Check before you crawl: what does robots.txt permit, and why?",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # a traceback without the values of variables, which may be secret
@@ -30,8 +37,8 @@ Agent = Annotated[
     str,
     typer.Option(
         metavar="TOKEN_OR_UA",
-        help="Judge for this product token, or for that of this User-Agent. It is not sent: "
-        "robots.txt is asked for in politesse's own name.",
+        help="Judge for this product token, or for the one of this User-Agent. It is not sent: "
+        "robots.txt is fetched under politesse's own User-Agent.",
     ),
 ]
 InDialect = Annotated[
@@ -54,7 +61,7 @@ def common(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Ask before you crawl: what does robots.txt permit, and why?"""
+    """Check before you crawl: what does robots.txt permit, and why?"""
 
 
 @app.command()
@@ -76,18 +83,17 @@ def check(
         bool,
         typer.Option(
             "--page",
-            help="Fetch each page that is allowed, in its turn, and tell what it says itself: directives for robots, "
-            "links to follow, usage preferences; and of its site the sitemaps, tdmrep.json and data.txt.",
+            help="Fetch each page that is allowed, in its turn, and report what it says itself: directives for robots, "
+            "links to follow, usage preferences; and the sitemaps, tdmrep.json and data.txt of its site.",
         ),
     ] = False,
 ) -> None:
-    """Tell whether robots.txt allows each URL, by which line, and how long that holds.
+    """Report whether robots.txt allows each URL, by which line, and how long that is valid.
 
-    Exit code: 0 if all are allowed, 1 if some are not, 2 if some could not be told, fetched, or were no URL.
+    Exit code: 0 if all are allowed, 1 if some are not, 2 if some are no URL, or could not be decided or fetched.
     """
-    asking = _asking(agent, timeout)
-    checking = check_command.check(asking, urls, output(), errors(), as_json=as_json, with_page=page)
-    raise typer.Exit(run(checking))
+    options = _gate_options(agent, timeout)
+    _run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page))
 
 
 @app.command()
@@ -95,7 +101,8 @@ def explain(
     url: Annotated[str, typer.Argument(metavar="URL", help="An absolute http or https URL.")],
     agent: Agent = "politesse",
     file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Read this instead of asking the site; - for standard input.")
+        str | None,
+        typer.Option(metavar="FILE", help="Read this file instead of the site's robots.txt; - for standard input."),
     ] = None,
     dialect: InDialect = Dialect.RFC9309,
     timeout: Timeout = 30.0,
@@ -103,7 +110,7 @@ def explain(
     all_dialects: Annotated[
         bool,
         typer.Option(
-            "--all-dialects", help="Print one line for each dialect, with a star where it is not as in --dialect."
+            "--all-dialects", help="Print one line for each dialect, with a star if it differs from --dialect."
         ),
     ] = False,
     as_json: Annotated[
@@ -115,17 +122,16 @@ def explain(
         ),
     ] = False,
 ) -> None:
-    """Show robots.txt with the groups that count, the rules that match, the one that decides, and why.
+    """Show robots.txt with the groups that apply, the rules that match, the one that decides, and why.
 
-    Exit code: 0 if the URL is allowed, 1 if it is not, 2 if that could not be told.
+    Exit code: 0 if the URL is allowed, 1 if it is not, 2 if that could not be decided.
     """
-    asking = _asking(agent, timeout)
+    options = _gate_options(agent, timeout)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
     try:
-        code = run(explain_command.explain_url(asking, url, file, dialects, output(), as_json=as_json))
+        _run(explain_url(options, url, file, dialects, output(), as_json=as_json))
     except InvalidURL as error:
         raise typer.BadParameter(str(error)) from error
-    raise typer.Exit(code)
 
 
 @app.command("filter")
@@ -140,18 +146,16 @@ def filter_(
         int, typer.Option(metavar="N", min=1, help="How many URLs may wait for a robots.txt at once.")
     ] = 10_000,
 ) -> None:
-    """Pass on the allowed ones of the URLs on standard input, one per line, each as soon as it is known.
+    """Copy the allowed URLs from standard input, one per line, to standard output, each as soon as it is decided.
 
-    They come out in another order than they went in. Exit code: 0 if all were judged, denied ones too; 2 if some could
-    not be told.
+    Their order changes. Exit code: 0 if all were decided, denied ones too; 2 if some could not be decided.
     """
-    asking = _asking(agent, timeout)
-    raise typer.Exit(run(filter_command.filter_stdin(asking, errors(), rejected, max_pending)))
+    _run(filter_stdin(_gate_options(agent, timeout), errors(), rejected, max_pending))
 
 
 def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
     if wanted:
-        lint_command.print_codes(output())
+        print_codes(output())
         raise typer.Exit
 
 
@@ -160,7 +164,8 @@ def lint(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE|URL", help="Files, - for standard input, or http(s) URLs of sites whose robots.txt is meant."
+            metavar="FILE|URL",
+            help="Files, - for standard input, or http(s) URLs of sites, whose robots.txt is fetched.",
         ),
     ],
     dialect: InDialect = Dialect.RFC9309,
@@ -176,13 +181,13 @@ def lint(
         bool, typer.Option("--codes", callback=_show_codes, is_eager=True, help="List the codes and what they mean.")
     ] = False,
 ) -> None:
-    """Tell what is wrong with robots.txt, what never takes effect, and what others would misread.
+    """Report what is wrong with robots.txt, what never takes effect, and what other parsers would misread.
 
     Exit code: 0 without errors, warnings or not; 1 with errors; 2 if something could not be read.
     """
-    del codes  # it was eager: this is not reached with it
-    asking = _asking("politesse", timeout)
-    raise typer.Exit(run(lint_command.lint_all(asking, sources, dialect, output(), errors(), as_json=as_json)))
+    del codes  # eager: its callback has ended the program
+    options = _gate_options("politesse", timeout)
+    _run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
 
 
 @app.command()
@@ -191,16 +196,29 @@ def demo(
     tasks: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at once.")] = 20,
     seed: Annotated[int, typer.Option(metavar="N", help="Another seed makes another web.")] = 9309,
 ) -> None:
-    """Crawl a little web on this machine, and let the logs of its servers judge the crawl.
+    """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 
-    Exit code: 0 if every allowed page was served, and none was requested that is forbidden, before its robots.txt was
-    got, or sooner than its server or the crawler's own floor permits; else 1.
+    Exit code: 0 if every allowed page was served, and no page was requested that is disallowed, before its robots.txt
+    was fetched, or sooner than its server or the crawler's own floor permits; else 1.
     """
-    raise typer.Exit(run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed))))
+    _run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
 
 
-def _asking(agent: str, timeout_s: float) -> Asking:
+def _gate_options(agent: str, timeout_s: float) -> GateOptions:
     try:
-        return Asking.of(agent, timeout_s)
+        return GateOptions.of(agent, timeout_s)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _run(command: Coroutine[Any, Any, int]) -> NoReturn:
+    """Run a command in an event loop, and exit with its exit code."""
+    try:
+        code = asyncio.run(command)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except OSError as error:  # a full disk, no free port
+        abandon_output()
+        errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)
+        code = 2
+    raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""Where the command writes to."""
+"""The consoles that the commands write to."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-_WIDTH_UNSEEN = 100  # of what nobody looks at, or looks at later; rich would fold it at 80
+_WIDTH_UNSEEN = 100  # of output that is no terminal; rich would fold it at 80
 BROKEN_PIPE = 141
-"""The exit code that a shell shows for a program that ended because nobody read its output: 128 and SIGPIPE."""
+"""The exit code that a shell shows for a program that ended because its output was closed: 128 and SIGPIPE."""
 
 
 class _PipeConsole(Console):
-    """A console that ends the program quietly where nobody reads any more."""
+    """A console that ends the program quietly when its output is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Leave as ``cat`` would."""
+        """Exit as ``cat`` does."""
         self.quiet = True
         abandon_output()
         sys.exit(BROKEN_PIPE)
@@ -34,12 +34,12 @@ def errors() -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return text that rich takes as it is: no markup, no emoji codes, whatever a remote server wrote."""
+    """Return text that rich prints literally: markup and emoji codes of a remote server have no effect."""
     return Text(text, style=style)
 
 
 def abandon_output() -> None:
-    """Forget what is still buffered: it could not be written, and trying again at exit would spoil the exit code."""
+    """Drop the buffered output: it could not be written, and a second failure at exit would change the exit code."""
     sys.stdout = io.StringIO()
 
 

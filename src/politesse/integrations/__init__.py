@@ -1,1 +1,1 @@
-"""politesse inside other libraries: one module each, imported only by those who have the library."""
+"""politesse inside other libraries: one module or package each, which needs that library installed."""

@@ -1,21 +1,93 @@
-"""What all clients need to know of a request before it is judged."""
+"""What every integration does with a request: check what will be sent, name the crawler, keep track of its turn."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from politesse.errors import InvalidURL
+from politesse._gate.gatekeeper import AgentView
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin
+from politesse.robots.pattern import has_dot_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, MutableMapping
+
+    from politesse._gate.identity import Identity
+    from politesse._pacing.turns import Turn
 
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: Host is host and port alone
 
 
-def same_site(host: str, url: str) -> bool:
-    """Whether a Host header names the site of ``url``: the rules of another would count (RFC 9309 2.3)."""
+class OpenTurns(set["Turn"]):
+    """The turns of one client whose requests have not ended."""
+
+    __slots__ = ()
+
+    def begin(self, turn: Turn) -> None:
+        """Add a turn whose request is about to be sent."""
+        self.add(turn.__enter__())
+
+    def end(self, turn: Turn) -> None:
+        """End a turn; has no effect on a turn that has ended."""
+        turn.end()
+        self.discard(turn)
+
+    def end_all(self) -> None:
+        """End every turn: the client was closed, and with it the connections of open responses."""
+        for turn in tuple(self):
+            self.end(turn)
+
+
+def check_gate(gate: object, user: str) -> None:
+    """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper and no view of one."""
+    if not isinstance(gate, AgentView):
+        raise ConfigurationError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
+
+
+def introduce(headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity) -> None:
+    """Replace a library's default User-Agent by the crawler's own, and keep one that the caller has set.
+
+    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees.
+    """
+    if headers.get("User-Agent") in defaults:
+        headers["User-Agent"] = identity.user_agent
+
+
+def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None = None) -> None:
+    """Raise InvalidURL if the request would reach another resource than the one that ``url`` is judged as.
+
+    Args:
+        url: what is judged.
+        path: as it is sent, escaped.
+        hosts: the Host headers of the request; empty if the client derives the header from the URL.
+        authority: host and port of ``url``, if known: an equal Host header needs no comparison of origins.
+    """
+    # A dot segment follows a slash, as "." or "%2e": the split is worth its time only where there is one.
+    if ("/." in path or "/%2" in path) and has_dot_segments(path):
+        # RFC 3986 5.2.4: servers remove dot segments, so the path that is matched must not contain any.
+        raise InvalidURL(url, "would be sent with dot segments; resolve them first")
+    other = other_site(url, hosts, authority)
+    if other is not None:
+        raise InvalidURL(url, f"would be sent with the Host header {other!r:.100}: the rules of that site would apply")
+
+
+def other_site(url: str, hosts: Iterable[str], authority: str | None = None) -> str | None:
+    """Return the first Host header that names another site than ``url``; None if there is none.
+
+    RFC 9112 3.2: a request with several Host headers is invalid; servers that accept it may choose any of them.
+    """
+    for host in hosts:
+        if host != authority and not _same_site(host, url):
+            return host
+    return None
+
+
+def _same_site(host: str, url: str) -> bool:
+    """Return whether a Host header names the site of ``url`` (RFC 9309 2.3: one robots.txt for each authority)."""
     if not _NO_AUTHORITY.isdisjoint(host):
         return False
     scheme, _, _ = url.partition(":")
     try:
         return Origin.of(f"{scheme}://{host}") == Origin.of(url)
     except InvalidURL as error:
-        return error.url == url  # the URL is refused for what is wrong with it
+        return error.url == url  # the URL itself is invalid, and is refused for that

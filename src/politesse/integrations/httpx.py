@@ -1,4 +1,4 @@
-"""httpx, politely: a transport that takes a turn for each request that goes out.
+"""httpx with politeness: a transport that takes a turn for each request that it sends.
 
 ::
 
@@ -6,10 +6,10 @@
         async with httpx.AsyncClient(transport=PoliteTransport(gate)) as client:
             response = await client.get("https://example.com/page")
 
-httpx hands its transport one hop at a time, and reads a redirect or a challenge to its end before it sends what comes
-next: so a redirect from an allowed page to a disallowed one is not followed, and no request waits for itself.
+httpx passes its transport one hop at a time, and reads a redirect or a challenge to its end before it sends the next
+request: so a redirect from an allowed page to a disallowed one is not followed, and no request waits for itself.
 
-What a page that was got says to crawlers itself, ``page_directives`` reads.
+``page_directives`` reads what a page itself says to crawlers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from politesse._gate.gatekeeper import AgentView
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.integrations._request import same_site
-from politesse.integrations.pages import content_codings, headers_alone, may_have_page
+from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce
+from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
-from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Disallowed, TooFar
 
 try:
@@ -36,20 +34,26 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from politesse._gate.identity import Identity
+    from politesse._gate.gatekeeper import AgentView
     from politesse._pacing.turns import Turn
     from politesse.verdict import Verdict
 
-_DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx, others where a package for them is installed
-_DEFAULT_USER_AGENTS: Final = frozenset({"", f"python-httpx/{httpx.__version__}"})
+_DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx; others need a package
+_DEFAULT_USER_AGENTS: Final = frozenset({None, "", f"python-httpx/{httpx.__version__}"})
 
 
 class RequestDisallowed(Disallowed, httpx.RequestError):
-    """The request was not made; caught by those who catch what httpx raises, too.
+    """A request or a redirect is not permitted, and was not sent; also an ``httpx.RequestError``.
 
     Attributes:
         verdict: the answer, with its reason, rule and source.
-        request: what was not sent.
+        request: the request that was not sent.
+
+    Example:
+        >>> from politesse import Match, Reason, Verdict
+        >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
+        >>> isinstance(RequestDisallowed(verdict), httpx.RequestError)
+        True
     """
 
     def __init__(self, verdict: Verdict, *, request: httpx.Request | None = None) -> None:
@@ -58,14 +62,18 @@ class RequestDisallowed(Disallowed, httpx.RequestError):
 
 
 class RequestInvalidURL(InvalidURL, httpx.RequestError):
-    """A request or a redirect leads where no robots.txt speaks; caught by those who catch what httpx raises, too.
+    """A request or a redirect has a URL that no robots.txt covers; also an ``httpx.RequestError``.
 
-    It is no ``httpx.InvalidURL``, which stands outside of httpx's tree of request errors.
+    It is not an ``httpx.InvalidURL``, which is no ``httpx.RequestError``.
 
     Attributes:
-        url: what would have been sent.
+        url: the URL that was not requested.
         problem: what is wrong with it, as a phrase.
-        request: what was not sent.
+        request: the request that was not sent.
+
+    Example:
+        >>> print(RequestInvalidURL("ftp://example.com/", "has the scheme 'ftp'"))
+        'ftp://example.com/' has the scheme 'ftp'
     """
 
     def __init__(self, url: str, problem: str, *, request: httpx.Request | None = None) -> None:
@@ -74,13 +82,19 @@ class RequestInvalidURL(InvalidURL, httpx.RequestError):
 
 
 class RequestTooFar(TooFar, httpx.RequestError):
-    """No turn comes within ``max_wait_s``; caught by those who catch what httpx raises, too.
+    """No turn comes within ``max_wait_s``; also an ``httpx.RequestError``.
 
-    It is no ``httpx.TimeoutException``: it comes at once where it is known that the turn is too far, and whoever
-    repeats what timed out would meet it again.
+    It is not an ``httpx.TimeoutException``: it is raised at once if the turn is known to be too far away, and repeating
+    the request would raise it again.
 
     Attributes:
-        request: what was not sent; not pickled with it.
+        request: the request that was not sent; lost when the error is pickled.
+
+    Example:
+        >>> from politesse import Bound, NotYet
+        >>> far = RequestTooFar(TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0))
+        >>> far.host, far.max_wait_s
+        ('example.com', 60.0)
     """
 
     def __init__(self, far: TooFar, *, request: httpx.Request | None = None) -> None:
@@ -92,98 +106,106 @@ class RequestTooFar(TooFar, httpx.RequestError):
 
 
 class PoliteTransport(httpx.AsyncBaseTransport):
-    """Asks, waits and observes, for ``httpx.AsyncClient(transport=PoliteTransport(gate))``.
+    """A transport that checks and paces every request: ``httpx.AsyncClient(transport=PoliteTransport(gate))``.
 
-    Every hop of every request is permitted and has a turn: redirects, and what an auth flow sends again. What is judged
-    is what is sent, escapes, dots and the extension ``target`` included. robots.txt is asked for by the gate's own
-    client, which shares neither connections nor cookies nor credentials with this one.
+    Every hop of every request is permitted and has a turn, redirects and the repetitions of an auth flow included. The
+    URL is judged exactly as it is sent, with its escapes, its dots and the extension ``target``. robots.txt is fetched
+    by the gate's own client, which shares no connections, cookies or credentials with this one.
 
-    A turn is waited for before the wrapped transport is called, and httpx's timeouts (pool, connect, read, write) run
-    within it: waiting costs nothing of them. ``response.elapsed`` counts it.
+    The turn is taken before the wrapped transport is called, so the wait does not count against httpx's timeouts (pool,
+    connect, read, write). ``response.elapsed`` includes it.
 
-    A host is busy until its response is closed, which ``client.get`` and the like do before they return. Whoever holds
-    a streamed response open holds up all who wait for that host, and whoever requests another page of it within
-    ``client.stream`` waits for himself: leave the first one before, or give ``max_wait_s``. A streamed response that is
-    dropped unclosed is closed by the collector, with a ResourceWarning.
+    A host is busy until the response is closed, which ``client.get`` and the like do before they return. A streamed
+    response that is held open blocks every other request to that host; a task that requests another page of the host
+    within ``client.stream`` waits for itself: close the first response before, or give ``max_wait_s``. A streamed
+    response that is dropped unclosed is closed by the garbage collector, with a ResourceWarning.
 
-    It stands directly around the transport that sends. Event hooks and auth flows come before it, so it judges what
-    they have made of a request. A transport that changes requests, repeats them or keeps answers belongs outside, so
-    that what is sent is judged, each repetition has a turn and a kept answer needs none;
-    ``AsyncHTTPTransport(retries=...)`` repeats only attempts to connect, and may stand within.
+    It must wrap the transport that sends. Event hooks and auth flows run before it, so it judges the request as they
+    have changed it. A transport that changes or repeats requests, or caches answers, belongs outside: then each request
+    is judged as it is sent, each repetition has a turn, and a cached answer needs none. The ``retries`` of
+    ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
 
-    What AsyncClient says of connections is said to the wrapped transport instead, because httpx heeds ``verify``,
-    ``cert``, ``http1``, ``http2``, ``limits`` and the proxies of the environment only where it makes the transport
-    itself. A proxy, too: ``PoliteTransport(gate, wraps=httpx.AsyncHTTPTransport(proxy="http://localhost:3128"))``.
-    ``AsyncClient(proxy=...)`` and ``mounts=`` lead requests past this transport, unjudged, unless one is mounted there.
+    Configure connections on the wrapped transport: httpx applies ``verify``, ``cert``, ``http1``, ``http2``, ``limits``
+    and the proxies of the environment only to a transport that it creates itself. The same holds for a proxy:
+    ``PoliteTransport(gate, wraps=httpx.AsyncHTTPTransport(proxy="http://localhost:3128"))``. Requests that
+    ``AsyncClient(proxy=...)`` or ``mounts=`` route to another transport are not judged.
 
-    A request that would go out under httpx's own User-Agent or none gets the gate's: the name that the rules were
-    chosen by is the name that the server has to see (RFC 9309 2.2.1). One that the caller set is left alone.
+    httpx's default User-Agent, or a missing one, is replaced by the gate's, because the server must see the name that
+    the rules were selected by (RFC 9309 2.2.1). A User-Agent that the caller has set is kept.
 
-    For asyncio, and for AsyncClient only: it is no ``httpx.BaseTransport``.
+    For asyncio and AsyncClient only: it is no ``httpx.BaseTransport``.
 
     Args:
-        gate: a Gatekeeper or one of its views; not closed with it.
-        wraps: what sends, and is closed with it; an ``httpx.AsyncHTTPTransport()`` unless given.
-        max_wait_s: how long to wait for a turn at the most, for each hop; None for as long as it takes.
+        gate: a Gatekeeper or one of its views; not closed with the transport.
+        wraps: the transport that sends, closed with this one; an ``httpx.AsyncHTTPTransport()`` by default.
+        max_wait_s: the longest wait for a turn, for each hop, in seconds; None for no limit.
 
     Raises:
-        ConfigurationError: for a gate that is none, and for a transport that is not asynchronous.
+        ConfigurationError: ``gate`` is not a gate, or ``wraps`` is not an asynchronous transport.
 
-    A request raises, beside what httpx does:
-        RequestDisallowed: before anything is sent to an URL that may not be requested, be it by a redirect.
-        RequestInvalidURL: for an URL that no robots.txt speaks for; for one that would be sent with dot segments, since
-            what they are resolved to is what would be judged; and for a Host header that names another server.
-        RequestTooFar: where no turn comes within ``max_wait_s``.
-        ClosedError: where it or its gate was closed while the request waited.
+    A request raises, besides httpx's own errors:
+        RequestDisallowed: the URL of a hop is not allowed; nothing is sent to it.
+        RequestInvalidURL: no robots.txt covers the URL of a hop; or it would be sent with dot segments, which servers
+            resolve, or with a Host header that names another site.
+        RequestTooFar: no turn comes within ``max_wait_s``.
+        ClosedError: the transport or its gate was closed while the request waited.
+
+    Example:
+        >>> from politesse import Gatekeeper
+        >>> gate = Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)")
+        >>> transport = PoliteTransport(gate, max_wait_s=60)
+        >>> transport.gate is gate
+        True
     """
 
     def __init__(
         self, gate: AgentView, *, wraps: httpx.AsyncBaseTransport | None = None, max_wait_s: float | None = None
     ) -> None:
-        if not isinstance(gate, AgentView):
-            raise ConfigurationError(f"PoliteTransport({gate!r:.100}): give a Gatekeeper, or a view of one")
+        check_gate(gate, "PoliteTransport")
         if wraps is not None and not isinstance(wraps, httpx.AsyncBaseTransport):
             raise ConfigurationError(f"wraps={wraps!r:.100}: give an asynchronous transport of httpx")
         self._gate = gate
         self._wraps = httpx.AsyncHTTPTransport() if wraps is None else wraps
         self._max_wait_s = max_wait_s
-        self._under_way = _UnderWay()
+        self._turns = _Turns()
         self._closings = 0
 
     @property
     def gate(self) -> AgentView:
-        """Who is asked."""
+        """The gate that judges and paces."""
         return self._gate
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Take a turn, send, and see to the end of the turn; raises what the class says."""
-        _introduce(request, self._gate.identity)
+        """Send a request within its turn; raises what the class documents."""
+        introduce(request.headers, _DEFAULT_USER_AGENTS, self._gate.identity)
         closings = self._closings
         turn = await self._take(request)
-        if self._closings != closings:  # else a pool that was closed would open again
+        if self._closings != closings:  # sending would open the closed connection pool again
             turn.give_back()
-            raise ClosedError(f"{request.method} {request.url} was to be sent after the transport was closed")
-        self._under_way.begin(turn)
+            raise ClosedError(
+                f"{request.method} {str(request.url)!r:.200}: the transport was closed before it was sent"
+            )
+        self._turns.begin(turn)
         try:
             response = await self._wraps.handle_async_request(request)
             turn.observe(response.status_code, response.headers)
         except BaseException:
-            self._under_way.end(turn)
+            self._turns.end(turn)
             raise
         stream = response.stream
         if response.is_closed or not isinstance(stream, httpx.AsyncByteStream):
-            self._under_way.end(turn)  # all of it has come, or it is one that AsyncClient refuses
+            self._turns.end(turn)  # complete, or a response that AsyncClient refuses
         else:
-            response.stream = _TurnStream(stream, turn, self._under_way)
+            response.stream = _TurnStream(stream, turn, self._turns)
         return response
 
     async def aclose(self) -> None:
-        """Close the wrapped transport; the gate stays open. Turns of open responses end."""
+        """Close the wrapped transport, not the gate; the turns of open responses end."""
         self._closings += 1
         try:
             await self._wraps.aclose()
         finally:
-            self._under_way.end_all()
+            self._turns.end_all()
 
     async def __aenter__(self) -> Self:
         await self._wraps.__aenter__()
@@ -199,10 +221,10 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         try:
             await self._wraps.__aexit__(exc_type, exc_value, traceback)
         finally:
-            self._under_way.end_all()
+            self._turns.end_all()
 
     def __repr__(self) -> str:
-        return f"<PoliteTransport {self._gate!r}: {len(self._under_way.turns)} turns under way>"
+        return f"<PoliteTransport {self._gate!r}: {len(self._turns)} turns under way>"
 
     async def _take(self, request: httpx.Request) -> Turn:
         try:
@@ -218,23 +240,23 @@ class PoliteTransport(httpx.AsyncBaseTransport):
 async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:
     """Return what ``response`` says to the crawler of ``gate``, in its headers and in the METAs of its HTML.
 
-    For any response of httpx, whatever client it came by; a page that was denied has none. Where it may be HTML, the
-    body of one that is streamed is read by ``response.aread()``, which keeps it: ``text`` and the like work afterwards.
-    All of it is read, as httpx does, and that ends the response's turn. Of HEAD, 204, 304 and redirects, as those in
-    ``response.history``, and of other media types only the headers are read.
+    Works for any response of httpx, from any client. Where it may be HTML, the body of a streamed response is read by
+    ``response.aread()``, which keeps it: ``text`` and the like work afterwards. It is read to its end, as httpx does,
+    and that ends the response's turn. Only the headers are read of HEAD, 204, 304, of redirects (``response.history``
+    included) and of other media types.
 
-    A body that httpx could not decode, as one in ``br`` without the package for it, is not read, and the result is
-    ``truncated``. Whoever streams bodies hands what he has to
+    A body that httpx could not decode, such as ``br`` without the package for it, is not read, and the result is
+    ``truncated``. If you stream bodies, pass what you have to
     ``PageDirectives.from_response(response.headers, octets, gate.identity.tokens)``.
 
     Args:
-        response: of httpx; its repeated headers are combined.
-        gate: a Gatekeeper or one of its views: what names any of its product tokens counts, beside what names nobody.
+        response: of httpx; repeated headers are combined.
+        gate: a Gatekeeper or one of its views; directives for any of its product tokens and for all crawlers count.
 
     Raises:
-        httpx.RequestError: what reading the body raises.
-        httpx.StreamError: where the body was streamed before, or closed unread.
-        ImportError: where there is a META to read, and the extra ``html`` is missing.
+        httpx.RequestError: the body cannot be read.
+        httpx.StreamError: the body was streamed before, or the response was closed unread.
+        ImportError: there is a META to read, and the extra ``html`` is not installed.
     """
     headers, tokens = response.headers, gate.identity.tokens
     if not may_have_page(response.request.method, response.status_code, headers):
@@ -245,37 +267,17 @@ async def page_directives(response: httpx.Response, gate: AgentView) -> PageDire
     return PageDirectives.from_response(headers, body, tokens)
 
 
-class _UnderWay:
-    """The turns of one transport that have not ended.
-
-    Attributes:
-        turns: these.
-    """
-
-    __slots__ = ("_closing", "turns")
+class _Turns(OpenTurns):
+    __slots__ = ("_closing",)
 
     def __init__(self) -> None:
-        self.turns: set[Turn] = set()
+        super().__init__()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def begin(self, turn: Turn) -> None:
-        """Enter a turn."""
-        self.turns.add(turn.__enter__())
-
-    def end(self, turn: Turn) -> None:
-        """End a turn; doing so again has no effect."""
-        turn.end()
-        self.turns.discard(turn)
-
-    def end_all(self) -> None:
-        """End all: the connections are gone, but nobody may have told the responses."""
-        for turn in tuple(self.turns):
-            self.end(turn)
-
     def close_dropped(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
-        """Give up the connection of a response that nobody holds any more, and then end its turn."""
+        """Close the connection of a response that was garbage collected, then end its turn."""
         task = asyncio.get_running_loop().create_task(self._close(stream, turn))
-        self._closing.add(task)  # the event loop itself holds tasks but weakly
+        self._closing.add(task)  # the event loop keeps only weak references to tasks
         task.add_done_callback(self._closing.discard)
 
     async def _close(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
@@ -286,12 +288,12 @@ class _UnderWay:
 
 
 class _TurnStream(httpx.AsyncByteStream):
-    """The body of a response, whose turn ends when it is closed, has come to its end, or is broken off."""
+    """The body of a response: ends the turn when it is closed, read to its end, or broken off."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, turn: Turn, under_way: _UnderWay) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream, turn: Turn, turns: _Turns) -> None:
         self._stream = stream
         self._turn = turn
-        self._under_way = under_way
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
@@ -309,33 +311,25 @@ class _TurnStream(httpx.AsyncByteStream):
             try:
                 await self._stream.aclose()
             finally:
-                self._under_way.end(self._turn)
+                self._turns.end(self._turn)
 
     def __del__(self) -> None:
-        if self._closed or self._turn not in self._under_way.turns:
+        if self._closed or self._turn not in self._turns:
             return
         warnings.warn(f"a response of {self._turn.url} was dropped without being closed", ResourceWarning, stacklevel=2)
-        # The collector may run in any thread, and in mid-flight of anything.
-        with suppress(RuntimeError):  # the event loop is closed, and nobody waits there any more
-            self._loop.call_soon_threadsafe(self._under_way.close_dropped, self._stream, self._turn)
+        # The garbage collector may run in any thread, between any two instructions.
+        with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
+            self._loop.call_soon_threadsafe(self._turns.close_dropped, self._stream, self._turn)
 
 
 def _sent(request: httpx.Request) -> str:
-    """Return the URL that is sent; raises InvalidURL where what is judged would be another."""
+    """Return the URL that is sent; raises InvalidURL if the server would read another one from the request."""
     scheme, netloc = request.url.scheme, request.url.netloc.decode("ascii")
     target: bytes | str = request.extensions.get("target", request.url.raw_path)
     path_and_query = target if isinstance(target, str) else target.decode("latin-1")
     url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
     if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
         raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
-    if has_dot_segments(path_and_query.partition("?")[0]):  # escaped: httpx resolves all others
-        raise InvalidURL(url, "would be sent with dot segments; resolve them first")
-    host = request.headers.get("Host", netloc)
-    if host != netloc and not same_site(host, url):
-        raise InvalidURL(url, f"would be sent with the Host header {host!r:.100}: another site, whose rules count")
+    # Only an escaped or given target can have dot segments here: httpx resolves all others.
+    check_sent(url, path_and_query.partition("?")[0], (request.headers.get("Host", netloc),), netloc)
     return url
-
-
-def _introduce(request: httpx.Request, identity: Identity) -> None:
-    if request.headers.get("User-Agent", "") in _DEFAULT_USER_AGENTS:
-        request.headers["User-Agent"] = identity.user_agent

@@ -126,7 +126,7 @@ async def test_empty_disallow_that_ended_the_trial_is_marked(tmp_path: Path) -> 
     path.write_text("User-agent: *\nDisallow:\nDisallow: /a\n")
     done = await politesse("explain", "https://e.com/a", "--file", str(path), "--dialect", "koster-1996")
     assert done.code == 0
-    assert "> 2  Disallow:   <- decides: nothing behind it is tried" in done.out
+    assert "> 2  Disallow:   <- decides: later rules are not tried" in done.out
 
 
 @pytest.mark.parametrize(

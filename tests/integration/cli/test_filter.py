@@ -31,7 +31,7 @@ async def test_ten_thousand_urls_of_several_origins_are_all_sorted(tmp_path: Pat
         f"politesse/{__version__} (robots.txt check)"
     }
     assert "10,000 URLs" in done.err
-    assert "8,000 allowed, 2,000 denied, 0 could not be told" in done.err
+    assert "8,000 allowed, 2,000 denied, 0 could not be decided" in done.err
 
 
 async def test_few_may_wait_at_once_and_still_all_are_sorted() -> None:
@@ -136,7 +136,7 @@ async def test_closed_stdout_ends_it_quietly_while_the_input_goes_on() -> None:
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
     (summary,) = err.splitlines()
-    assert summary.endswith("; stopped, because nobody reads them any more")
+    assert summary.endswith("; stopped, because the output was closed")
 
 
 async def test_interrupt_ends_it_cleanly_while_it_waits_for_input() -> None:

@@ -72,12 +72,12 @@ async def test_a_request_that_a_middleware_behind_returns_is_judged_as_any_other
 
 
 async def test_a_host_header_that_names_another_site_is_refused() -> None:
-    why = " (it has the Host header 'other.example': another site, whose rules count)"
+    why = " (it would be sent with the Host header 'other.example': the rules of that site would apply)"
     (await crawl_one(Site(404, {"/page": html()}), "/page", host="other.example")).assert_refused(why)
 
 
 async def test_a_host_header_that_a_middleware_behind_sets_is_refused() -> None:
-    why = " (it has the Host header 'other.example': another site, whose rules count)"
+    why = " (it would be sent with the Host header 'other.example': the rules of that site would apply)"
     (await crawl_one(Site(404, {"/host": html()}), "/host")).assert_refused(why)
 
 

@@ -43,5 +43,5 @@ async def test_settings_of_readme_keep_a_crawler_out_of_what_is_disallowed() -> 
     (polite, done), (_, without_pace), (_, scrapys_own) = crawls
     robots, page = polite.exchanges
     assert page.started - robots.ended >= 2.0
-    warning = "No pace is kept"
+    warning = "Requests are not paced"
     assert [warning in one.log for one in (done, without_pace, scrapys_own)] == [False, True, False]

@@ -64,7 +64,7 @@ async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_other
     unavailable, failing, hanging, broken = site_of(503), site_of(500), site_of(never), site_of(breaking_off)
     partial, elsewhere = site_of(206), site_of(answering(redirect("ftp://127.0.0.1/robots.txt")))
     sites = [unavailable, failing, hanging, broken, partial, elsewhere]
-    patch = {"politesse.integrations.scrapy.fetch._TIMEOUT_S": 1.0}
+    patch = {"politesse.integrations.scrapy.engine_fetcher._TIMEOUT_S": 1.0}
     async with serving(*sites):
         gone = "http://127.0.0.20:9"
         urls = [f"{base}/" for base in (*(site.base for site in sites), gone)]

@@ -72,4 +72,4 @@ def test_without_its_extra_the_command_names_it(missing: str) -> None:
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_extra() -> None:
-    assert "ModuleNotFoundError" in _main_without("politesse.cli.asking").stderr
+    assert "ModuleNotFoundError" in _main_without("politesse.cli.gate_options").stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.cli.streams import MAX_LINE_BYTES, Aside, Outlet, lines
+from politesse.cli.streams import MAX_LINE_BYTES, DaemonWorker, OutputWriter, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,29 +107,29 @@ async def test_a_closed_descriptor_raises(pipe: tuple[int, int]) -> None:
         await _lines_of(pipe[0])
 
 
-async def test_outlet_writes_everything_in_order(pipe: tuple[int, int]) -> None:
+async def test_output_writes_everything_in_order(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     expected = [b"line %d" % n for n in range(50_000)]
     reading = asyncio.create_task(_lines_of(reader))
-    with closing(Outlet(writer)) as outlet:
+    with closing(OutputWriter(writer)) as output:
         for line in expected:
-            await outlet.write(line + b"\n")
-        await outlet.flush()
+            await output.write(line + b"\n")
+        await output.flush()
     os.close(writer)
     assert await reading == expected
 
 
-async def test_outlet_holds_up_its_writer_while_nobody_reads(pipe: tuple[int, int]) -> None:
+async def test_output_delays_its_callers_while_nobody_reads(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     written = 0
 
     async def write() -> None:
         nonlocal written
-        with closing(Outlet(writer)) as outlet:
+        with closing(OutputWriter(writer)) as output:
             for _ in range(10_000):
-                await outlet.write(b"x" * 1_023 + b"\n")
+                await output.write(b"x" * 1_023 + b"\n")
                 written += 1
-            await outlet.flush()
+            await output.flush()
         os.close(writer)
 
     writing = asyncio.create_task(write())
@@ -142,37 +142,37 @@ async def test_outlet_holds_up_its_writer_while_nobody_reads(pipe: tuple[int, in
     await writing
 
 
-async def test_outlet_tells_that_nobody_will_read(pipe: tuple[int, int]) -> None:
+async def test_output_raises_once_the_reader_is_gone(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     os.close(reader)
-    with closing(Outlet(writer)) as outlet:
-        await outlet.write(b"x\n")
+    with closing(OutputWriter(writer)) as output:
+        await output.write(b"x\n")
         with pytest.raises(BrokenPipeError):
-            await outlet.flush()
+            await output.flush()
         with pytest.raises(BrokenPipeError):
-            await outlet.write(b"y\n")
+            await output.write(b"y\n")
 
 
-async def test_outlet_that_is_closed_with_an_error_unseen_is_quiet(pipe: tuple[int, int]) -> None:
+async def test_output_that_is_closed_with_an_error_unseen_is_quiet(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     os.close(reader)
-    with closing(Outlet(writer)) as outlet:
-        await outlet.write(b"x\n")
+    with closing(OutputWriter(writer)) as output:
+        await output.write(b"x\n")
         await asyncio.sleep(0.01)
 
 
-async def test_aside_raises_what_the_call_raised() -> None:
+async def test_worker_raises_the_error_of_the_call() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    aside = Aside("test")
-    with closing(aside):
+    worker = DaemonWorker("test")
+    with closing(worker):
         with pytest.raises(ZeroDivisionError):
-            await aside.call(fail)
-        assert await aside.call(lambda: 42) == 42
+            await worker.call(fail)
+        assert await worker.call(lambda: 42) == 42
 
 
-async def test_aside_leaves_out_what_nobody_waits_for_any_more() -> None:
+async def test_worker_skips_a_call_whose_caller_was_cancelled() -> None:
     begun, done = threading.Event(), threading.Event()
     calls: list[str] = []
 
@@ -180,15 +180,15 @@ async def test_aside_leaves_out_what_nobody_waits_for_any_more() -> None:
         begun.set()
         done.wait()
 
-    with closing(Aside("test")) as aside:
-        blocking = asyncio.create_task(aside.call(block))
+    with closing(DaemonWorker("test")) as worker:
+        blocking = asyncio.create_task(worker.call(block))
         while not begun.is_set():
             await asyncio.sleep(0)
-        given_up = asyncio.create_task(aside.call(lambda: calls.append("given up")))
+        given_up = asyncio.create_task(worker.call(lambda: calls.append("given up")))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
         done.set()
         await blocking
-        await aside.call(lambda: calls.append("next"))
+        await worker.call(lambda: calls.append("next"))
     assert calls == ["next"]

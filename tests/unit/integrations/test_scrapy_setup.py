@@ -27,7 +27,7 @@ from politesse.integrations.scrapy import (
     RobotParser,
     RobotsTxtMiddleware,
 )
-from politesse.integrations.scrapy.fetch import EngineFetcher
+from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.integrations.scrapy.gate import Agents, make_gate, max_wait_s
 from politesse.integrations.scrapy.requires import check_scrapy
 
@@ -73,7 +73,7 @@ def test_what_scrapy_itself_misses_is_not_called_scrapy(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("version", ["2.13.3", "1.8.4", "2.9.0"])
 def test_older_scrapy_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr("scrapy.__version__", version)
-    with pytest.raises(ImportError, match=rf"needs Scrapy 2\.14 or newer, and this is {version}"):
+    with pytest.raises(ImportError, match=rf"needs Scrapy 2\.14 or newer, and {version} is installed"):
         check_scrapy()
 
 

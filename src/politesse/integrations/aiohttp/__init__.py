@@ -1,4 +1,4 @@
-"""aiohttp, politely: a session that takes a turn for each hop, and a middleware for sessions of one's own.
+"""aiohttp with politeness: a session that takes a turn for each hop, and a middleware for a session of your own.
 
 ::
 
@@ -10,17 +10,17 @@
             async with session.get("https://example.com/page") as response: ...
 
 aiohttp calls a middleware once for each hop, so a redirect from an allowed page to a disallowed one is not followed.
-Both leave it to aiohttp what a redirect does to method, history and cookies. What a page that was got says to crawlers
-itself, ``page_directives`` reads.
+Both classes let aiohttp decide how a redirect changes method, history and cookies. ``page_directives`` reads what a
+page itself says to crawlers.
 
-A turn ends when the connection is given up, and it is the connection that says so: aiohttp calls back from every way
-out of a response (its end, ``release``, ``close``, an error, the collector), as it does for its own timeouts. That of a
-WebSocket ends with its handshake: nothing is requested on it after that.
+A turn ends when aiohttp releases or closes the connection: it calls the connection's callbacks on every way out of a
+response (end of the body, ``release``, ``close``, an error, garbage collection), as it does for its own timeouts. The
+turn of a WebSocket ends with its handshake: no request follows on that connection.
 """
 
+from politesse.integrations.aiohttp.bypass import MiddlewareBypassed
 from politesse.integrations.aiohttp.middleware import RobotsMiddleware
-from politesse.integrations.aiohttp.page import page_directives
-from politesse.integrations.aiohttp.passage import MiddlewareBypassed
+from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.sending import ClientDisallowed
 from politesse.integrations.aiohttp.session import PendingResponse, PendingWebSocket, PoliteSession
 from politesse.integrations.aiohttp.urls import ClientInvalidURL

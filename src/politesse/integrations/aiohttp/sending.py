@@ -1,45 +1,53 @@
-"""One hop of an aiohttp request: what it sends, whether it may, its turn and the end of that."""
+"""Sending one hop of an aiohttp request: its errors, its turn and the end of that turn."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
-from aiohttp import hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import ClosedError, InvalidURL
-from politesse.integrations.aiohttp.passage import hand_on
+from politesse.integrations.aiohttp.bypass import send_judged
 from politesse.integrations.aiohttp.urls import ClientInvalidURL
 from politesse.verdict import Disallowed
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse._gate.gatekeeper import AgentView
-    from politesse._gate.identity import Identity
     from politesse._pacing.turns import Turn
+    from politesse.integrations._request import OpenTurns
+
+DEFAULT_USER_AGENTS: Final = frozenset({SERVER_SOFTWARE})
 
 _SWITCHING_PROTOCOLS: Final = 101
-_ABANDONED_S: Final = 1.0  # behind the total timeout, which aiohttp rounds up to the next second
+_ABANDONED_S: Final = 1.0  # after the total timeout, which aiohttp rounds up to the next second
 
 
 class ClientDisallowed(Disallowed, aiohttp.ClientError):
-    """The request was not made; caught by those who catch what aiohttp raises, too."""
+    """A request or a redirect is not permitted, and was not sent; also an ``aiohttp.ClientError``.
+
+    Attributes:
+        verdict: the answer, with its reason, rule and source.
+
+    Example:
+        >>> from politesse import Match, Reason, Verdict
+        >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
+        >>> isinstance(ClientDisallowed(verdict), aiohttp.ClientError)
+        True
+    """
 
 
-def introduce(request: ClientRequest, identity: Identity) -> None:
-    """Name the crawler in a request that would name aiohttp."""
-    if request.headers.get(hdrs.USER_AGENT) == SERVER_SOFTWARE:
-        request.headers[hdrs.USER_AGENT] = identity.user_agent
-
-
-async def take_turn(gate: AgentView, url: str, max_wait_s: float | None, exempt: str | None = None) -> Turn:
-    """Take a turn; raises ClientDisallowed and ClientInvalidURL, and TooFar and ClosedError as they are."""
+@contextmanager
+def client_errors() -> Generator[None, None, None]:
+    """Raise ClientDisallowed for Disallowed and ClientInvalidURL for InvalidURL."""
     try:
-        return await gate.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
+        yield
     except Disallowed as error:
         raise ClientDisallowed(error.verdict) from None
     except InvalidURL as error:
@@ -50,38 +58,39 @@ async def send(
     request: ClientRequest,
     handler: ClientHandlerType,
     turn: Turn,
-    turns: set[Turn],
+    turns: OpenTurns,
     *,
     total_s: float | None,
     closes: bool,
 ) -> ClientResponse:
-    """Send within a turn, which ends with the response, or without one.
+    """Send a request within its turn, which ends with the response or with the error.
 
     Args:
-        request: what is sent.
+        request: the hop to send.
         handler: sends it.
-        turn: is entered.
-        turns: those under way, to note it in.
-        total_s: the timeout of the whole request, after which nobody can read on; None for none. aiohttp keeps a
-            response that was dropped unread alive by its own stream, and its connection with it.
-        closes: whether such a response is closed then; else its turn alone ends.
+        turn: not entered yet.
+        turns: the open turns of the client; gets this one.
+        total_s: timeout of the whole request in seconds, None for none. A response that was dropped unread is kept
+            alive by its own stream in aiohttp, and so is its connection: this is when it is given up.
+        closes: whether the connection of such a response is closed, or only its turn ended.
 
-    Raises ClosedError where the session was closed while the turn was waited for.
+    Raises:
+        ClosedError: the session was closed while the turn was waited for.
     """
     if request.session.closed:
         turn.give_back()
-        raise ClosedError(f"{request.method} {turn.url!r:.200} was to be requested after the session was closed")
-    turns.add(turn.__enter__())
-    end = partial(_end, turn, turns)
+        raise ClosedError(f"{request.method} {turn.url!r:.200}: the session was closed before the request was sent")
+    turns.begin(turn)
+    end = partial(turns.end, turn)
     try:
-        response = await hand_on(request, handler, turn.url, turn=True)
+        response = await send_judged(request, handler, turn.url, turn=True)
         turn.observe(response.status, response.headers)
         connection = response.connection
         if connection is None or response.status == _SWITCHING_PROTOCOLS:
             end()
         else:
             connection.add_callback(end)
-            if total_s is not None and total_s > 0:  # aiohttp takes 0 for none as well
+            if total_s is not None and total_s > 0:  # aiohttp reads 0 as no timeout, too
                 give_up = connection.close if closes else end
                 alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, give_up)
                 connection.add_callback(alarm.cancel)
@@ -89,8 +98,3 @@ async def send(
         end()
         raise
     return response
-
-
-def _end(turn: Turn, turns: set[Turn]) -> None:
-    turn.end()
-    turns.discard(turn)

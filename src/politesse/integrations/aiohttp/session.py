@@ -13,15 +13,16 @@ from yarl import URL
 
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError
-from politesse.integrations.aiohttp.hops import Hops
-from politesse.integrations.aiohttp.page import page_directives
+from politesse.integrations._request import OpenTurns, check_gate
+from politesse.integrations.aiohttp.request_turns import RequestTurns
+from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.urls import judged_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
-    from typing import Unpack
+    from typing import TypedDict, Unpack
 
     from aiohttp import ClientMiddlewareType, ClientResponse
     from aiohttp.client import _RequestOptions, _WSConnectOptions
@@ -29,69 +30,77 @@ if TYPE_CHECKING:
 
     from politesse._gate.gatekeeper import AgentView
     from politesse._gate.identity import Identity
-    from politesse._pacing.turns import Turn
     from politesse.page import PageDirectives
 
-    class RequestOptions(_RequestOptions, total=False):
-        """What a request takes: all that aiohttp's does, and what PoliteSession says besides."""
-
+    class _OwnOptions(TypedDict, total=False):
         max_wait_s: float | None
         exempt: str | None
 
-    class WebSocketOptions(_WSConnectOptions, total=False):
-        """What a WebSocket takes: all that aiohttp's does, and what PoliteSession says besides."""
+    class RequestOptions(_RequestOptions, _OwnOptions, total=False):
+        """Options of a request: those of aiohttp, and PoliteSession's own."""
 
-        max_wait_s: float | None
-        exempt: str | None
+    class WebSocketOptions(_WSConnectOptions, _OwnOptions, total=False):
+        """Options of a WebSocket: those of aiohttp, and PoliteSession's own."""
 
 
 Held = TypeVar("Held", bound="AbstractAsyncContextManager[Any]")
 
-# Not reset by its token: a coroutine that the collector closes ends in another context than it began in.
-_SENDING: Final[ContextVar[Hops | None]] = ContextVar("_SENDING", default=None)
+# Never reset by a token: a coroutine closed by the garbage collector ends in another context than it began in.
+_SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
 
 
 class PoliteSession:
-    """An aiohttp session that asks, waits and observes: every hop of every request is permitted and has a turn.
+    """An aiohttp session in which every hop of every request is permitted and has its turn.
 
-    The methods are those of ``aiohttp.ClientSession`` and take its arguments, and two besides: ``max_wait_s``, and
-    ``exempt``, the reason why the robots.txt of the URL's host is not asked, as in ``exempt="our own server"``; its
-    pace is kept all the same, a policy that denies holds, and redirects to other hosts are judged. What differs:
+    It has the methods of ``aiohttp.ClientSession``, which take its arguments and two more: ``max_wait_s``, and
+    ``exempt``, the reason why the robots.txt of the URL's host does not apply, as in ``exempt="our own server"``. The
+    pace of an exempt host is kept, a policy that denies it holds, and redirects to other hosts are judged. Differences:
 
-    The turn of the first hop is taken before the request starts, so that waiting for it costs nothing of
-    ``ClientTimeout``; those of later hops (redirects, repeated attempts) are taken when they come, and that waiting
-    counts against ``ClientTimeout.total``, for a redirect chain is one request to aiohttp.
+    The turn of the first hop is taken before the request starts, so the wait does not count against ``ClientTimeout``.
+    The turns of later hops (redirects, repeated attempts) are taken during the request, and that waiting counts against
+    ``ClientTimeout.total``: to aiohttp a redirect chain is one request.
 
-    A host is busy until its response has come to its end, or is released or closed. Whoever holds a long response open
-    holds up all who wait for that host, and whoever requests another page of it meanwhile, one request at a time, waits
-    for himself: read or leave the first one, or give ``max_wait_s``. A response that was awaited and then dropped is
-    closed a second after the total timeout, because aiohttp itself keeps it alive until its end. A WebSocket keeps its
-    host busy for the handshake alone; ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and
-    ``https://``.
+    A host is busy until the response has been read to its end, released or closed. A response that is held open blocks
+    every other request to that host. By default a host gets one request at a time, so a task that requests a second
+    page before it releases the first waits for itself: release the first one, or give ``max_wait_s``. A response that
+    was awaited and then dropped is closed one second after the total timeout, because aiohttp keeps it alive until its
+    end. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://`` are judged by the robots.txt
+    of ``http://`` and ``https://``.
 
-    Middlewares, those of the session or of the request, stand outside: whatever they change, repeat or answer
-    themselves, each request that goes out is judged as it is sent. ``middlewares=`` of a request replaces those of the
-    session, as with aiohttp, but never this one. A repeated attempt releases the response before it. A middleware may
-    ask through this session for something else first; then its own request takes its turn when it is sent.
+    Middlewares of the session and of the request come before the check: each request is judged as it is sent, whatever
+    a middleware changes, repeats or answers itself. ``middlewares=`` of a request replaces those of the session, as in
+    aiohttp, but never the check. A repeated attempt releases the response before it. If a middleware makes another
+    request through this session first, the original request takes its turn when it is sent.
 
-    Made inside a running event loop, as a ClientSession is.
+    Create it inside a running event loop, like a ClientSession.
 
     Args:
-        gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper of its own that is closed with it.
-        session: a ClientSession to send with, not closed with it; what others ask through it is not checked.
-        max_wait_s: how long to wait for a turn at the most, for each hop; None for as long as it takes.
-        options: those of the ClientSession that is made where none is given. Its User-Agent is that of the gate
-            unless ``headers`` has one.
+        gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper that is closed with the session.
+        session: a ClientSession to send with; it is not closed, and requests made directly through it are not checked.
+        max_wait_s: the longest wait for a turn, for each hop, in seconds; None for no limit.
+        options: of the ClientSession that is created if none is given. It sends the User-Agent of the gate unless
+            ``headers`` has one.
 
     Raises:
-        ConfigurationError: for options beside ``session=``, and for a User-Agent that names nobody.
+        ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, or options are given together with
+            ``session``.
 
-    A request raises, beside what aiohttp does:
-        ConfigurationError: for an exemption without a reason.
-        ClientDisallowed: before anything is sent to an URL that may not be requested, be it by a redirect.
-        ClientInvalidURL: for an URL that no robots.txt speaks for.
-        TooFar: where no turn comes within ``max_wait_s``.
-        ClosedError: after it or its gate was closed.
+    A request raises, besides aiohttp's own errors:
+        ConfigurationError: an exemption without a reason.
+        ClientDisallowed: the URL of a hop is not allowed; nothing is sent to it.
+        ClientInvalidURL: no robots.txt covers the URL of a hop.
+        TooFar: no turn comes within ``max_wait_s``.
+        ClosedError: the session or its gate was closed.
+
+    Example:
+        >>> import asyncio
+        >>> async def main() -> None:
+        ...     async with PoliteSession("ExampleBot/1.0 (+https://example.com/bot)") as web:
+        ...         print(web.gate.identity.tokens, web.closed)
+        ...     print(web.closed)
+        >>> asyncio.run(main())
+        ('examplebot',) False
+        True
     """
 
     def __init__(
@@ -100,96 +109,95 @@ class PoliteSession:
         *,
         session: aiohttp.ClientSession | None = None,
         max_wait_s: float | None = None,
-        **options: Any,  # noqa: ANN401 - those of ClientSession, which says what they are
+        **options: Any,  # noqa: ANN401 - typed by ClientSession
     ) -> None:
         if session is not None and options:
-            raise ConfigurationError(f"{', '.join(options)}: options of a session that is made, not of the one given")
+            raise ConfigurationError(f"{', '.join(options)}: give either session= or the options of a new session")
         self._own_gate: Gatekeeper | None = None
         if isinstance(gate, str):
             gate = self._own_gate = Gatekeeper(gate)
+        check_gate(gate, "PoliteSession")
         self._gate = gate
         self._own_session = session is None
         self._session = session or _session(self._gate.identity, options)
         self._max_wait_s = max_wait_s
-        self._turns: set[Turn] = set()
+        self._turns = OpenTurns()
         self._closed = False
 
     @property
     def gate(self) -> AgentView:
-        """Who is asked."""
+        """The gate that judges and paces."""
         return self._gate
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The session that sends. What is asked through it directly is not checked."""
+        """The session that sends. Requests made directly through it are not checked."""
         return self._session
 
     @property
     def closed(self) -> bool:
-        """Whether it, or the session that it was given, was closed."""
+        """Whether this session, or the one that it sends with, was closed."""
         return self._closed or self._session.closed
 
     def request(self, method: str, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a request: ``async with web.request(...) as response:`` or ``response = await web.request(...)``."""
-        return PendingResponse(self._ask(method, url, options))
+        return PendingResponse(self._request(method, url, options))
 
     def get(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a GET request."""
-        return PendingResponse(self._ask(hdrs.METH_GET, url, options))
+        return PendingResponse(self._request(hdrs.METH_GET, url, options))
 
     def options(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make an OPTIONS request."""
-        return PendingResponse(self._ask(hdrs.METH_OPTIONS, url, options))
+        return PendingResponse(self._request(hdrs.METH_OPTIONS, url, options))
 
     def head(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
-        """Make a HEAD request; as with aiohttp it follows no redirects unless told to."""
+        """Make a HEAD request; as in aiohttp, redirects are not followed by default."""
         options.setdefault("allow_redirects", False)
-        return PendingResponse(self._ask(hdrs.METH_HEAD, url, options))
+        return PendingResponse(self._request(hdrs.METH_HEAD, url, options))
 
     def post(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a POST request."""
-        return PendingResponse(self._ask(hdrs.METH_POST, url, options))
+        return PendingResponse(self._request(hdrs.METH_POST, url, options))
 
     def put(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a PUT request."""
-        return PendingResponse(self._ask(hdrs.METH_PUT, url, options))
+        return PendingResponse(self._request(hdrs.METH_PUT, url, options))
 
     def patch(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a PATCH request."""
-        return PendingResponse(self._ask(hdrs.METH_PATCH, url, options))
+        return PendingResponse(self._request(hdrs.METH_PATCH, url, options))
 
     def delete(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a DELETE request."""
-        return PendingResponse(self._ask(hdrs.METH_DELETE, url, options))
+        return PendingResponse(self._request(hdrs.METH_DELETE, url, options))
 
     def ws_connect(self, url: StrOrURL, **options: Unpack[WebSocketOptions]) -> PendingWebSocket:
-        """Open a WebSocket; aiohttp does it by a request, which is permitted and has its turn as any other."""
+        """Open a WebSocket: its handshake is a request, which is permitted and has its turn like any other."""
         given: dict[str, Any] = dict(options)
         ours: dict[str, Any] = {name: given.pop(name) for name in ("max_wait_s", "exempt") if name in given}
-        # aiohttp's own handshake, around our own request: nothing public would put a middleware into it.
+        # aiohttp's own handshake around our request: there is no public way to give it a middleware.
         session = cast("aiohttp.ClientSession", _Handshaking(self, ours))
         return PendingWebSocket(aiohttp.ClientSession._ws_connect(session, url, **given))  # noqa: SLF001
 
     async def page_directives(self, response: ClientResponse) -> PageDirectives:
-        """Return what a page says to the crawler of the gate itself; see ``page_directives`` of this package."""
+        """Return the directives of a page for the gate's own crawler; see ``page_directives`` of this package."""
         return await page_directives(response, self._gate)
 
     @property
     def raise_for_status(self) -> bool | Callable[[ClientResponse], Awaitable[None]]:
-        """That of the session that sends."""
+        """The setting of the session that sends."""
         return self._session.raise_for_status
 
     async def close(self) -> None:
-        """Close what it has made itself, session and gatekeeper; doing so again has no effect.
+        """Close the session and the gatekeeper that it has created itself; a second call has no effect.
 
-        Responses of a session that it was given stay open, and their turns end with them.
+        Responses of a session that was given stay open, and their turns end with them.
         """
         self._closed = True
         if self._own_session:
             await self._session.close()
-            for turn in tuple(self._turns):  # the connections are gone, but nobody may have told the responses
-                turn.end()
-            self._turns.clear()
+            self._turns.end_all()
         if self._own_gate is not None:
             await self._own_gate.aclose()
 
@@ -205,10 +213,10 @@ class PoliteSession:
         state = "closed" if self.closed else f"{len(self._turns)} turns under way"
         return f"<PoliteSession {self._gate!r}: {state}>"
 
-    async def _ask(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
+    async def _request(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
         self._check_open(method, url)
         options = dict(given)
-        hops = Hops(
+        turns = RequestTurns(
             self._gate,
             self._turns,
             max_wait_s=options.pop("max_wait_s", self._max_wait_s),
@@ -216,27 +224,27 @@ class PoliteSession:
             total_s=self._total_s(options),
         )
         middlewares = _middlewares(self._session, options.pop("middlewares", None))
-        around = _SENDING.get()
-        if around is not None:
-            around.step_back()  # asked by a middleware of that request, on which its turn would wait for itself
+        outer = _SENDING.get()
+        if outer is not None:
+            outer.step_back()  # a middleware of that request makes this one: otherwise we would wait for its turn
         try:
             first_url = _first_url(self._session, url, options.get("params"))
             if first_url is not None:
-                await hops.prepare(first_url)
+                await turns.prepare(first_url)
                 self._check_open(method, url)
-            _SENDING.set(hops)
-            response = await self._session.request(method, url, middlewares=(*middlewares, hops), **options)
+            _SENDING.set(turns)
+            response = await self._session.request(method, url, middlewares=(*middlewares, turns), **options)
         except BaseException:
-            hops.abandon()
+            turns.abandon()
             raise
         finally:
-            _SENDING.set(around)
-        hops.settle()
+            _SENDING.set(outer)
+        turns.settle()
         return response
 
     def _check_open(self, method: str, url: StrOrURL) -> None:
         if self.closed:
-            raise ClosedError(f"{method} {str(url)!r:.200} was to be requested after the session was closed")
+            raise ClosedError(f"{method} {str(url)!r:.200}: the session is closed")
 
     def _total_s(self, options: Mapping[str, Any]) -> float | None:
         timeout = options.get("timeout", self._session.timeout)
@@ -245,31 +253,31 @@ class PoliteSession:
 
 
 class _Pending(Coroutine[Any, Any, Held]):
-    """What starts when it is awaited or entered."""
+    """A request that starts when it is awaited or entered."""
 
-    __slots__ = ("_asking", "_held")
+    __slots__ = ("_held", "_opening")
 
-    def __init__(self, asking: Coroutine[Any, Any, Held]) -> None:
-        self._asking = asking
+    def __init__(self, opening: Coroutine[Any, Any, Held]) -> None:
+        self._opening = opening
         self._held: Held | None = None
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as Coroutine has it
-        """Run on; for event loops."""
-        return self._asking.send(value)
+        """Resume; called by the event loop."""
+        return self._opening.send(value)
 
     def throw(self, *args: Any) -> Any:  # noqa: ANN401 - as Coroutine has it
-        """Raise within; for event loops."""
-        return self._asking.throw(*args)
+        """Raise an exception inside; called by the event loop."""
+        return self._opening.throw(*args)
 
     def close(self) -> None:
-        """Do without it."""
-        self._asking.close()
+        """Close the coroutine."""
+        self._opening.close()
 
     def __await__(self) -> Generator[Any, Any, Held]:
-        return self._asking.__await__()
+        return self._opening.__await__()
 
     async def __aenter__(self) -> Held:
-        self._held = await self._asking
+        self._held = await self._opening
         await self._held.__aenter__()
         return self._held
 
@@ -281,19 +289,19 @@ class _Pending(Coroutine[Any, Any, Held]):
 
 
 class PendingResponse(_Pending["ClientResponse"]):
-    """A request that starts when it is awaited or entered; leaving it releases the response."""
+    """A request that starts when it is awaited or entered with ``async with``, which releases the response."""
 
     __slots__ = ()
 
 
 class PendingWebSocket(_Pending["aiohttp.ClientWebSocketResponse[bool]"]):
-    """A WebSocket that is opened when it is awaited or entered; leaving it closes it."""
+    """A WebSocket that opens when it is awaited or entered with ``async with``, which closes it."""
 
     __slots__ = ()
 
 
 class _Handshaking:
-    """A session as ``ClientSession._ws_connect`` needs it, whose requests are those of a PoliteSession."""
+    """A stand-in for the session in ``ClientSession._ws_connect``: it requests through a PoliteSession."""
 
     def __init__(self, web: PoliteSession, options: Mapping[str, Any]) -> None:
         self._web = web
@@ -302,7 +310,7 @@ class _Handshaking:
     def request(self, method: str, url: StrOrURL, **options: Any) -> PendingResponse:  # noqa: ANN401 - aiohttp's
         return self._web.request(method, url, **options, **self._options)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else it needs
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other attribute
         return getattr(self._web.session, name)
 
 
@@ -315,18 +323,18 @@ def _session(identity: Identity, options: dict[str, Any]) -> aiohttp.ClientSessi
 def _middlewares(
     session: aiohttp.ClientSession, given: Sequence[ClientMiddlewareType] | None
 ) -> tuple[ClientMiddlewareType, ...]:
-    """Return what aiohttp would call: the middlewares of the request, or else those of the session."""
-    return tuple(session._middlewares if given is None else given)  # noqa: SLF001 - nothing public tells
+    """Return the middlewares that aiohttp would call: those of the request, or those of the session."""
+    return tuple(session._middlewares if given is None else given)  # noqa: SLF001 - there is no public accessor
 
 
 def _first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str | None:  # noqa: ANN401 - aiohttp's
-    """Return the URL of the first hop as aiohttp will make it; None for one that aiohttp will refuse.
+    """Return the URL of the first hop as aiohttp will build it; None for one that aiohttp will refuse.
 
-    Should it turn out another, the middleware takes the right turn: this one is for the timeout's sake.
+    If aiohttp builds another URL, RequestTurns takes a turn for that one: this one is taken early, out of the timeout.
     """
     try:
         built = URL(url)
-        if not built.absolute and session._base_url is not None:  # noqa: SLF001 - nothing public tells
+        if not built.absolute and session._base_url is not None:  # noqa: SLF001 - there is no public accessor
             built = session._base_url.join(built)  # noqa: SLF001
         if params:
             built = built.extend_query(params)

@@ -1,4 +1,4 @@
-"""Which URL is judged of what aiohttp sends."""
+"""Which URL is judged for a request that aiohttp sends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import aiohttp
 from aiohttp import hdrs
 
 from politesse.errors import InvalidURL
-from politesse.integrations._request import same_site
-from politesse.robots.pattern import has_dot_segments
+from politesse.integrations._request import check_sent, other_site
 
 if TYPE_CHECKING:
     from aiohttp import ClientRequest
@@ -18,44 +17,38 @@ if TYPE_CHECKING:
 
 
 class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
-    """A hop leads where no robots.txt speaks; caught by those who catch what aiohttp raises, too."""
+    """A request or a redirect has a URL that no robots.txt covers; also an ``aiohttp.ClientError``.
+
+    Attributes:
+        url: the URL that was not requested.
+        problem: what is wrong with it, as a phrase.
+
+    Example:
+        >>> print(ClientInvalidURL("ftp://example.com/", "has the scheme 'ftp'"))
+        'ftp://example.com/' has the scheme 'ftp'
+    """
 
 
 def judged_url(url: URL) -> str:
-    """Return what is judged of a URL that is to be sent: a WebSocket is opened by a request of HTTP."""
+    """Return the URL that is judged for ``url``: a WebSocket is opened by an HTTP request."""
     scheme = url.scheme
     if scheme.startswith("ws"):
         scheme = f"http{scheme[2:]}"
-    # yarl keeps path and query as a text once they were asked for, and aiohttp is going to: less than str(url) costs.
+    # yarl caches raw_path_qs, and aiohttp reads it anyway: cheaper than str(url).
     return f"{scheme}://{url.raw_authority}{url.raw_path_qs}"
 
 
 def sent_url(request: ClientRequest) -> str:
-    """Return the URL that is sent; raises ClientInvalidURL where what is judged would be another."""
-    url = judged_url(request.url)
-    # Such a path comes from URL(..., encoded=True): others are resolved. Looked for closely where there can be one.
-    if ("/." in url or "/%2" in url) and has_dot_segments(request.url.raw_path):
-        raise ClientInvalidURL(url, "would be sent with dot segments; resolve them first")
-    other = _other_host(request.headers, request.url.raw_authority, url)
-    if other is not None:
-        problem = f"would be sent with the Host header {other!r:.100}: another site, whose rules count"
-        raise ClientInvalidURL(url, problem)
-    return url
+    """Return the URL that is sent; raises InvalidURL if the server would read another one from the request."""
+    url = request.url
+    judged = judged_url(url)
+    # Only URL(..., encoded=True) can have dot segments here: yarl resolves all others.
+    check_sent(judged, url.raw_path, request.headers.getall(hdrs.HOST, ()), url.raw_authority)
+    return judged
 
 
 def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
-    """Return what would have to be judged of what is sent: the URL under the site that the Host header names."""
+    """Return the URL that should have been judged: ``url``, at the site that the Host header names."""
     judged = judged_url(url)
-    other = _other_host(headers, url.raw_authority, judged)
+    other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
     return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"
-
-
-def _other_host(headers: CIMultiDict[str], authority: str, url: str) -> str | None:
-    """Return the Host header that names another site than ``url``, or None.
-
-    RFC 9112 3.2: a request with more than one Host header is invalid; servers that take it choose either.
-    """
-    for host in headers.getall(hdrs.HOST, ()):
-        if host != authority and not same_site(host, url):
-            return host
-    return None

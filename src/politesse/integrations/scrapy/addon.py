@@ -1,4 +1,4 @@
-"""All of politesse for a Scrapy project in one line of settings."""
+"""The add-on that installs politesse in a Scrapy project by one line of settings."""
 
 from __future__ import annotations
 
@@ -19,30 +19,41 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PRIORITY: Final = "addon"  # what a project, a spider or the command line sets stands above it
+_PRIORITY: Final = "addon"  # below the project, the spider and the command line
 _MIDDLEWARES: Final = "DOWNLOADER_MIDDLEWARES"
-_PLACE: Final = 100  # among the downloader middlewares, as that of Scrapy's own
+_PLACE: Final = 100  # of Scrapy's own RobotsTxtMiddleware among the downloader middlewares
 
 
 class PolitesseAddon:
-    """For ``ADDONS = {"politesse.integrations.scrapy.PolitesseAddon": 100}``.
+    """An add-on for ``ADDONS = {"politesse.integrations.scrapy.PolitesseAddon": 100}``.
 
-    It puts RobotsTxtMiddleware in the place of Scrapy's own, sets PoliteDownloader and PolitePriorityQueue, and changes
-    these defaults: ``ROBOTSTXT_OBEY`` is true, ``DOWNLOAD_DELAY`` 1 second, ``CONCURRENT_REQUESTS_PER_DOMAIN`` 1,
-    ``ROBOTSTXT_PARSER`` RobotParser. A project that sets any of the four itself has its way.
+    It replaces Scrapy's RobotsTxtMiddleware by politesse's, installs PoliteDownloader and PolitePriorityQueue, and
+    changes these defaults: ``ROBOTSTXT_OBEY`` is true, ``DOWNLOAD_DELAY`` 1 second, ``CONCURRENT_REQUESTS_PER_DOMAIN``
+    1, ``ROBOTSTXT_PARSER`` RobotParser. A project may set any of the four itself.
 
-    Settings of its own:
+    Its own settings:
 
-    ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be got.
-    ``POLITESSE_MAX_WAIT``: how many seconds a request may wait for its host; 3600 unless set.
-    ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. The floor of the pace is
-    ``DOWNLOAD_DELAY``, and one request at a time is all there is.
-    ``POLITESSE_PAGE_DIRECTIVES``: true unless set; false to read nothing of pages, which costs nothing. True, each
-    response has its PageDirectives as ``response.meta["politesse_page"]``; its METAs need the extra ``html``.
+    ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
+    ``POLITESSE_MAX_WAIT``: the longest wait of a request for its host, in seconds; 3600 by default.
+    ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. ``DOWNLOAD_DELAY`` replaces its
+    ``min_delay_s``, and ``max_concurrent`` is always 1.
+    ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its PageDirectives as
+    ``response.meta["politesse_page"]``, for whose METAs the extra ``html`` is needed. False turns it off.
+
+    Example:
+        >>> from scrapy.settings import Settings
+        >>> settings = Settings()
+        >>> PolitesseAddon().update_settings(settings)
+        >>> settings["DOWNLOADER"].__name__, settings.getfloat("DOWNLOAD_DELAY")
+        ('PoliteDownloader', 1.0)
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Put everything in place; raises ConfigurationError where something else stands there."""
+        """Install everything.
+
+        Raises:
+            ConfigurationError: the project has set another ``DOWNLOADER``, or ``CONCURRENT_REQUESTS_PER_IP``.
+        """
         settings.set("ROBOTSTXT_OBEY", True, _PRIORITY)  # noqa: FBT003 - the value of a setting
         settings.set("ROBOTSTXT_PARSER", RobotParser, _PRIORITY)
         settings.set("DOWNLOAD_DELAY", 1.0, _PRIORITY)
@@ -59,7 +70,7 @@ class PolitesseAddon:
         for key in tuple(places):
             if load_object(key) is ScrapyRobotsTxtMiddleware:
                 place = places.pop(key) or place
-        # By its path, as in the base settings: older Scrapys do not know that a class means the same.
+        # By its path, as in the base settings: older versions of Scrapy do not equate it with the class.
         places[global_object_name(ScrapyRobotsTxtMiddleware)] = None
         if RobotsTxtMiddleware not in map(load_object, places):
             places[RobotsTxtMiddleware] = place
@@ -70,11 +81,14 @@ class PolitesseAddon:
         downloader = load_object(settings["DOWNLOADER"])
         if not issubclass(downloader, PoliteDownloader):
             raise ConfigurationError(
-                f"DOWNLOADER={settings['DOWNLOADER']!r}: politesse keeps the pace there; remove the setting, or derive "
+                f"DOWNLOADER={settings['DOWNLOADER']!r}: politesse paces requests there; remove the setting, or derive "
                 "from politesse.integrations.scrapy.PoliteDownloader"
             )
         if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
-            raise ConfigurationError("CONCURRENT_REQUESTS_PER_IP: requests are paced by host; set it to 0")
+            raise ConfigurationError("CONCURRENT_REQUESTS_PER_IP: politesse paces by host; set it to 0")
         queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
         if not issubclass(queue, PolitePriorityQueue):
-            logger.warning("SCHEDULER_PRIORITY_QUEUE=%r: a slow host may hold up the others", queue.__name__)
+            logger.warning(
+                "SCHEDULER_PRIORITY_QUEUE=%r: a slow host may hold up the others; PolitePriorityQueue prevents that",
+                queue.__name__,
+            )

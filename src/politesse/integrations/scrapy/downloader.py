@@ -1,13 +1,14 @@
-"""When may this request start? A downloader that takes a turn for each, and a queue that hands out what is ready.
+"""When a request may start: a downloader that takes a turn for each, and a queue that hands out what is ready.
 
 Scrapy's slots count a delay from the start of a request, with jitter, and forget it after a minute; AutoThrottle and
-the spider set it, and ``download_slot`` evades it. So the pace is not theirs to keep: whatever Scrapy lets out of a
-slot, early or late, takes its turn at its host immediately before it is sent, and what a slot adds can only lengthen.
+the spider change it, and ``download_slot`` evades it. So the slots do not set the pace: whenever Scrapy releases a
+request from its slot, the request takes its turn at its host immediately before it is sent, and a slot can only add to
+the wait.
 
-A request that waits in the downloader takes up one of ``CONCURRENT_REQUESTS`` places, and as many slow hosts as there
-are places would hold up all others. So requests wait in the scheduler: its queue hands out one for each host, and none
-of a host that rests, until the pacer says that the host is ready. What comes by other ways than the scheduler, as from
-``engine.download_async``, waits in the downloader.
+A request that waits in the downloader takes up one of ``CONCURRENT_REQUESTS`` places, and enough slow hosts would hold
+up all others. So requests wait in the scheduler: its queue hands out one request per host, and none of a resting host
+until the pacer reports that the host is ready. Requests that do not come from the scheduler, such as those of
+``engine.download_async``, wait in the downloader.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
 from politesse._gate.gatekeeper import agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.integrations.scrapy.engine import patiently, wake
-from politesse.integrations.scrapy.fetch import ROBOTS_TXT
+from politesse.integrations.scrapy.engine import CLOSING, patiently, wake
+from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
-from politesse.integrations.scrapy.page import PAGE
+from politesse.integrations.scrapy.page_reader import PAGE
 from politesse.origin import Origin
 from politesse.verdict import Disallowed, NotYet, TooFar
 
@@ -52,17 +53,21 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CLOSING: Final = "The spider is being closed"
 _DONT_FILTER: Final = "politesse_dont_filter"
 
 
 class PoliteDownloader(Downloader):
     """Scrapy's downloader, but every http(s) request takes a turn at its host; for the setting ``DOWNLOADER``.
 
-    The pause to the next request of a host counts from the end of the one before, one request at a time, whatever
-    slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its host.
+    The pause before the next request to a host counts from the end of the previous one, and one request is sent at a
+    time, whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its
+    host.
 
-    A request that would wait for longer than ``POLITESSE_MAX_WAIT`` seconds is ignored (stat ``politesse/too_far``).
+    A request that would wait longer than ``POLITESSE_MAX_WAIT`` seconds is ignored (stat ``politesse/too_far``).
+
+    Example::
+
+        DOWNLOADER = "politesse.integrations.scrapy.PoliteDownloader"  # PolitesseAddon sets it
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -80,14 +85,15 @@ class PoliteDownloader(Downloader):
         else:
             self._gate = self._robots.gate
             self._robots.waits = self
+        self._clock = agent_of(self._gate).clock
 
     def get_slot_key(self, request: Request) -> str:
-        """Return the host, as the pacer knows it; a redirect carries the slot of the host that it came from."""
+        """Return the host as the pacer names it; a redirect still carries the slot of the previous host."""
         if ROBOTS_TXT not in request.meta and (origin := _origin(request)) is not None:
             return origin.pacing_host
         return super().get_slot_key(request)
 
-    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - as Scrapy has it
+    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
         """Pass ``request`` through the middlewares and send it."""
         key = self.get_slot_key(request)
         self._under_way[key] += 1
@@ -95,14 +101,14 @@ class PoliteDownloader(Downloader):
         return fetched.addBoth(self._left, key, request)
 
     def is_ready(self, key: str) -> bool:
-        """Whether a request of a slot may be handed out now."""
+        """Return whether a request of a slot may be handed out now."""
         return not self._under_way[key] and key not in self._resting
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
-        """Have ``request`` wait in the scheduler, if it came from there and its host is not ready.
+        """Make ``request`` wait in the scheduler, if it came from there and its host is not ready.
 
-        Returns what to schedule; None to go on with ``request`` itself. A site that has put off its robots.txt is asked
-        again when it has said, but for no longer than ``POLITESSE_MAX_WAIT`` in all.
+        Returns the request to schedule instead, or None to continue with ``request``. If a site has deferred its
+        robots.txt, the request waits until it may be fetched again, for at most ``POLITESSE_MAX_WAIT`` in all.
         """
         origin = _origin(request)
         if request not in self.handed_out or origin is None:
@@ -114,7 +120,7 @@ class PoliteDownloader(Downloader):
             waits = self._rest_until(origin, verdict)
         if not waits:
             return None
-        later = request.replace(dont_filter=True)  # it is no duplicate of itself
+        later = request.replace(dont_filter=True)  # otherwise dropped as its own duplicate
         later.meta[_DONT_FILTER] = request.dont_filter
         return later
 
@@ -131,8 +137,8 @@ class PoliteDownloader(Downloader):
     async def _turn(self, request: Request, origin: Origin) -> Turn:
         view = self._view(request)
         if self._robots is not None and view is not None:
-            self._robots.check_sent(request)  # again: a middleware behind it may have changed the request
-        # Of what was not asked about, only the pace is: robots.txt itself is always allowed.
+            self._robots.check_sent(request)  # again: a later middleware may have changed the request
+        # A request that is not judged is still paced: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
         view = view or self._gate
         try:
@@ -150,7 +156,7 @@ class PoliteDownloader(Downloader):
                 raise IgnoreRequest(str(error)) from error
             raise self._robots.forbidden(request, error.verdict) from error
         except ClosedError as error:
-            raise IgnoreRequest(_CLOSING) from error
+            raise IgnoreRequest(CLOSING) from error
         return turn
 
     def _left(self, result: T, key: str, request: Request) -> T:
@@ -165,7 +171,7 @@ class PoliteDownloader(Downloader):
         return None if self._robots is None else self._robots.judge(request)
 
     def _rest(self, origin: Origin, request: Request) -> bool:
-        """Hand out no request of a host until it is ready; return whether that is a while, and not too long a one."""
+        """Let a host rest until it is ready; return False if it is ready now, or later than the longest wait."""
         key = origin.pacing_host
         if key in self._resting:
             return True
@@ -173,19 +179,19 @@ class PoliteDownloader(Downloader):
         try:
             turn = view.try_turn(origin.robots_url)
         except (ClosedError, Disallowed):
-            return False  # whoever comes next is told
+            return False  # the next turn raises it
         if not isinstance(turn, NotYet):
             turn.give_back()
             return False
-        if turn.not_before - agent_of(self._gate).clock.wall() > self._max_wait_s:
+        if turn.not_before - self._clock.wall() > self._max_wait_s:
             return False
         self._resting.add(key)
         agent_of(view).when_ready(origin, partial(self._rested, key))
         return True
 
     def _rest_until(self, origin: Origin, verdict: Verdict) -> bool:
-        """Do the same until robots.txt may be asked for again, unless that has been put off for too long."""
-        clock = agent_of(self._gate).clock
+        """Let a host rest until its robots.txt may be fetched again; return False if it was deferred for too long."""
+        clock = self._clock
         now_mono = clock.monotonic()
         wait_s = max(0.0, (verdict.not_before or 0.0) - clock.wall())
         since_mono = self._deferred_mono.setdefault(str(origin), now_mono)
@@ -204,9 +210,16 @@ class PoliteDownloader(Downloader):
 
 
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
-    """Scrapy's queue by slots, but it hands out no request of a host that is not ready.
+    """Scrapy's queue by slots, but without the requests of hosts that are not ready.
 
     For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader.
+
+    Raises:
+        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader.
+
+    Example::
+
+        SCHEDULER_PRIORITY_QUEUE = "politesse.integrations.scrapy.PolitePriorityQueue"  # PolitesseAddon sets it
     """
 
     def __init__(
@@ -221,21 +234,23 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
         downloader = crawler.engine.downloader
         if not isinstance(downloader, PoliteDownloader):
-            raise ConfigurationError(f"SCHEDULER_PRIORITY_QUEUE: it needs a PoliteDownloader, not {downloader!r}")
+            raise ConfigurationError(
+                f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
+            )
         self._handed_out = downloader.handed_out
         self._downloader_interface = _ReadySlots(crawler, downloader)
 
     def push(self, request: Request) -> None:
-        """Keep ``request``, without what was said by the page whose meta it may have been given."""
-        request.meta.pop(PAGE, None)  # not every queue on disk could keep it, and none should
+        """Store ``request``, without the directives of a page whose meta it was given."""
+        request.meta.pop(PAGE, None)  # not every queue on disk could store it
         super().push(request)
 
     def pop(self) -> Request | None:
-        """Return the next request whose host is ready; None if there is none now."""
+        """Return the next request whose host is ready, or None."""
         request = super().pop()
         if request is not None:
             self._handed_out.add(request)
-            # As it was: where it redirects to must pass the filters of duplicates and of other sites.
+            # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
             request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         return request
 
@@ -250,7 +265,7 @@ class _ReadySlots(DownloaderInterface):
 
 
 def _origin(request: Request) -> Origin | None:
-    """Return whose page ``request`` asks for; None where it is not of the web."""
+    """Return the origin of ``request``; None if its URL is not http or https."""
     try:
         return Origin.of(request.url)
     except InvalidURL:

@@ -1,4 +1,4 @@
-"""What of Scrapy's engine the others need, and how to wait under it without keeping a spider from being closed."""
+"""Access to Scrapy's engine: whether it is closing, how to wake it, and how to wait without delaying its closing."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CLOSING: Final = "The spider is being closed"
+"""The message of IgnoreRequest for a request that is given up."""
+
 _LOOK_S: Final = 0.5
 
 
 def is_closing(crawler: Crawler) -> bool:
-    """Whether the spider is being closed: then the engine only waits for what is under way."""
-    # The engine tells nobody when it begins to close: spider_closed comes when nothing is under way any more.
+    """Return whether the spider is being closed: the engine then waits only for the requests under way."""
+    # The engine sends no signal when it begins to close: spider_closed comes after the last request has ended.
     slot = crawler.engine._slot  # noqa: SLF001
     return slot is None or slot.closing is not None
 
 
 def wake(crawler: Crawler) -> None:
-    """Have the engine look for requests again; by itself it does so when one has ended, and every five seconds."""
-    slot = crawler.engine._slot  # noqa: SLF001 - as AutoThrottle and others do; there is no other way
+    """Make the engine look for requests now; by itself it does so after each request, and every five seconds."""
+    slot = crawler.engine._slot  # noqa: SLF001 - as AutoThrottle does: there is no public way
     if slot is not None and slot.closing is None:
         slot.nextcall.schedule()
 
 
 async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
-    """Return what ``awaited`` does; give it up, with IgnoreRequest, when the spider is being closed."""
+    """Return the result of ``awaited``; cancel it and raise IgnoreRequest when the spider is being closed."""
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
             if is_closing(crawler):
-                raise IgnoreRequest("The spider is being closed")
+                raise IgnoreRequest(CLOSING)
         return task.result()
     finally:
         task.cancel()

@@ -1,4 +1,8 @@
-"""The Gatekeeper that a crawler's settings describe, and its view for each User-Agent that a request names."""
+"""The Gatekeeper that a crawler's settings describe, and its view for each User-Agent that a request names.
+
+Each crawl has a gate of its own, also where several spiders run in one process: their settings, User-Agents and engines
+differ. What they have in common, the pace of a host, is set in ``_pacing``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from politesse._pacing.pace import PacingOptions
 from politesse._text import printable, printable_traceback
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import ComponentFailed
-from politesse.integrations.scrapy.fetch import EngineFetcher
+from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
 from politesse.verdict import AccessResult, utc
 
@@ -39,9 +43,10 @@ _MAX_VIEWS: Final = 64
 
 
 def make_gate(crawler: Crawler) -> Gatekeeper:
-    """Return the gate of one crawl, which asks for robots.txt through its engine; see the add-on for the settings.
+    """Return the gate of one crawl, which fetches robots.txt through its engine; PolitesseAddon has the settings.
 
-    Raises ConfigurationError for settings that cannot be meant, and where there is no asyncio.
+    Raises:
+        ConfigurationError: a setting is invalid, or Scrapy does not run on asyncio.
     """
     _check_asyncio()
     settings = crawler.settings
@@ -51,25 +56,28 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
     user_agent = getattr(crawler.spider, "user_agent", None) or settings["USER_AGENT"] or ""
     named = settings["ROBOTSTXT_USER_AGENT"]
     cache: CacheOptions = settings.get("POLITESSE_CACHE") or CacheOptions()
-    pacing: PacingOptions = settings.get("POLITESSE_PACING") or PacingOptions()
     try:
         gate = Gatekeeper(
             user_agent,
             token=first_word(named) if named else None,
             cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
-            pacing=replace(pacing, min_delay_s=_floor_s(crawler), max_concurrent=1),
+            pacing=_pacing(crawler),
             fetcher=EngineFetcher(crawler, on_error),
         )
     except ConfigurationError as error:
         hint = "in Scrapy user_agent is the setting USER_AGENT, token ROBOTSTXT_USER_AGENT"
         raise ConfigurationError(f"{error} ({hint}, min_delay_s DOWNLOAD_DELAY)") from None
-    _settle_hosts(gate, settings.getdict("DOWNLOAD_SLOTS"))
+    _set_policies(gate, settings.getdict("DOWNLOAD_SLOTS"))
     gate.subscribe(_log)
     return gate
 
 
 def max_wait_s(settings: BaseSettings) -> float:
-    """Return for how many seconds a request may wait for its host; raises ConfigurationError."""
+    """Return the longest wait of a request for its host, in seconds.
+
+    Raises:
+        ConfigurationError: ``POLITESSE_MAX_WAIT`` is negative or not a number.
+    """
     wait_s = settings.getfloat("POLITESSE_MAX_WAIT", _DEFAULT_MAX_WAIT_S)
     if not wait_s >= 0:
         raise ConfigurationError(f"POLITESSE_MAX_WAIT={wait_s!r}: give a number of seconds, 0 or more")
@@ -77,10 +85,10 @@ def max_wait_s(settings: BaseSettings) -> float:
 
 
 class Agents:
-    """The gate as each User-Agent passes it, chosen as Scrapy's own middleware does.
+    """The view of the gate for each User-Agent, selected as Scrapy's own middleware does.
 
-    ``ROBOTSTXT_USER_AGENT`` names the crawler to all; without it the header of a request does, where it has one; else
-    ``USER_AGENT``.
+    ``ROBOTSTXT_USER_AGENT`` names the crawler for all requests; without it, the User-Agent header of the request; and
+    without that, ``USER_AGENT``.
     """
 
     def __init__(self, gate: Gatekeeper, settings: BaseSettings) -> None:
@@ -89,7 +97,7 @@ class Agents:
         self._views: LRUCache[str, AgentView] = LRUCache(_MAX_VIEWS)
 
     def view(self, request: Request) -> AgentView:
-        """Return who judges ``request``."""
+        """Return the view that judges ``request``."""
         header = None if self._named_to_all else request.headers.get(b"User-Agent")
         if not header:
             return self._gate
@@ -102,19 +110,19 @@ class Agents:
         return self._views[token]
 
     def _new_view(self, token: str, user_agent: str) -> AgentView:
-        # Without its User-Agent the name of a library will do, too: a request that bears it is judged by it.
+        # A User-Agent that the gate refuses, such as a library's default, is still judged by its product token.
         for shown in (user_agent, None):
             try:
                 return self._gate.agent(tokens=token, user_agent=shown)
             except ConfigurationError:
                 continue
-        return self._gate  # no robots.txt can name what is no name
+        return self._gate  # not a product token: no robots.txt can name it
 
 
 def _check_asyncio() -> None:
     try:
         available = is_asyncio_available()
-    except RuntimeError:  # no reactor is installed yet
+    except RuntimeError:  # no reactor is installed
         available = False
     if not available:
         raise ConfigurationError(
@@ -123,26 +131,34 @@ def _check_asyncio() -> None:
         )
 
 
+def _pacing(crawler: Crawler) -> PacingOptions:
+    """Return how the requests of a crawl are paced: the one place where Scrapy's defaults are set."""
+    given: PacingOptions = crawler.settings.get("POLITESSE_PACING") or PacingOptions()
+    return replace(given, min_delay_s=_floor_s(crawler), max_concurrent=1)
+
+
 def _floor_s(crawler: Crawler) -> float:
-    # Scrapy 2.14 still reads the attribute of the spider by itself, later ones make a setting of it.
+    # Scrapy 2.14 reads the spider's attribute directly, later versions copy it to the settings.
     delay_s = getattr(crawler.spider, "download_delay", None)
     return float(delay_s) if delay_s is not None else crawler.settings.getfloat("DOWNLOAD_DELAY")
 
 
-def _settle_hosts(gate: Gatekeeper, slots: Mapping[str, Mapping[str, Any]]) -> None:
-    """Let the ``delay`` of a host in ``DOWNLOAD_SLOTS`` be its floor; other keys than hosts are never asked for."""
+def _set_policies(gate: Gatekeeper, slots: Mapping[str, Mapping[str, Any]]) -> None:
+    """Make the ``delay`` of a host in ``DOWNLOAD_SLOTS`` its floor; keys that are no hosts have no effect."""
     for host, options in slots.items():
         if "delay" in options:
             try:
                 gate.set_policy(host, HostPolicy(min_delay_s=float(options["delay"])))
             except InvalidURL:
-                logger.warning("DOWNLOAD_SLOTS[%r]: it is no host, and requests have slots by host", host)
+                logger.warning(
+                    "DOWNLOAD_SLOTS[%r] has no effect: it is not a host, and politesse has one slot for each host", host
+                )
 
 
 def _log(event: Event) -> None:
     if isinstance(event, ComponentFailed):
-        of = event.origin or "the whole crawl"
-        logger.error("The %s failed for %s\n%s", event.component, of, printable_traceback(event.error))
+        scope = event.origin or "the whole crawl"
+        logger.error("The %s failed for %s\n%s", event.component, scope, printable_traceback(event.error))
     elif isinstance(event, RobotsFetched) and event.source.result is AccessResult.UNREACHABLE:
-        again = "" if event.source.not_before is None else f"; asked again after {utc(event.source.not_before)}"
+        again = "" if event.source.not_before is None else f"; fetched again after {utc(event.source.not_before)}"
         logger.warning("All of %s is disallowed: %s%s", event.origin, printable(event.fault), again)

@@ -1,4 +1,4 @@
-"""May this request be made? In the place of Scrapy's own ``RobotsTxtMiddleware``."""
+"""Whether a request may be made: replaces Scrapy's own ``RobotsTxtMiddleware``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse._text import printable
 from politesse.errors import ClosedError, InvalidURL
-from politesse.integrations._request import same_site
-from politesse.integrations.scrapy.engine import patiently
-from politesse.integrations.scrapy.fetch import ASKED_FOR, ROBOTS_TXT
+from politesse.integrations._request import check_sent
+from politesse.integrations.scrapy.engine import CLOSING, patiently
+from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
 from politesse.integrations.scrapy.gate import Agents, make_gate
-from politesse.integrations.scrapy.page import PAGE, PageReader
-from politesse.robots.pattern import has_dot_segments
+from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
@@ -30,36 +29,43 @@ if TYPE_CHECKING:
     from politesse.verdict import Verdict
 
     class Waits(Protocol):
-        """Where a request can wait without being active."""
+        """A place where a request can wait without being active."""
 
         def postpone(self, request: Request, verdict: Verdict, /) -> Request | None:
-            """Return what is to be scheduled instead of ``request`` until its host is ready; None for nothing."""
+            """Return the request to schedule instead of ``request`` if its host is not ready, else None."""
 
 
 logger = logging.getLogger(__name__)
 
-_WITHOUT_ROBOTS_TXT: Final = ("data:", "file:")  # as in Scrapy's own
+_WITHOUT_ROBOTS_TXT: Final = ("data:", "file:")  # as in Scrapy's own middleware
 
 
 class RobotsTxtMiddleware:
-    """A downloader middleware in the place of Scrapy's own, with its settings, meta key, signal, stats and messages.
+    """A downloader middleware that replaces Scrapy's own, with its settings, meta key, signal, stats and messages.
 
-    What differs: a robots.txt speaks for one scheme, host and port; it is asked for again when its copy has run out;
-    and where it cannot be got, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+    Differences: a robots.txt is valid for one scheme, host and port; it is fetched again when its copy has expired; and
+    if it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
 
-    It asks for permission only. The pace is kept by PoliteDownloader; PolitesseAddon sets up both.
+    It only asks for permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
 
-    A request that a downloader middleware behind this one returns passes this one as well. A middleware that changes
-    the URL or the Host header of the request itself belongs before it: behind it only PoliteDownloader sees the change,
-    and judges it again.
+    A request that a later downloader middleware returns passes this one as well. A middleware that changes the URL or
+    the Host header of the request itself belongs before this one: otherwise only PoliteDownloader sees the change, and
+    judges the request again.
 
-    Every response that comes by has its PageDirectives as ``response.meta["politesse_page"]``, read for the agent that
-    was asked about; not robots.txt itself, and where ``POLITESSE_PAGE_DIRECTIVES`` is false none. A request that was
+    Every response has its PageDirectives as ``response.meta["politesse_page"]``, read for the agent that the request
+    was judged for; not robots.txt itself, and none if ``POLITESSE_PAGE_DIRECTIVES`` is false. A request that was
     ignored has none, nor has one that was given the meta of a response, until it has a response of its own. They are
-    marked ``truncated`` where the body cannot be read: without the extra ``html``, and where it is still compressed, as
-    with ``COMPRESSION_ENABLED`` false, or where this stands behind HttpCompressionMiddleware (590).
+    marked ``truncated`` if the body cannot be read: without the extra ``html``, or while it is still compressed, as
+    with ``COMPRESSION_ENABLED`` false, or if this middleware comes after HttpCompressionMiddleware (590).
 
-    Raises, from ``process_request``, IgnoreRequest for what may not be requested.
+    ``process_request`` raises IgnoreRequest for a request that is not permitted.
+
+    Example::
+
+        DOWNLOADER_MIDDLEWARES = {
+            "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+            "politesse.integrations.scrapy.RobotsTxtMiddleware": 100,
+        }
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -76,12 +82,17 @@ class RobotsTxtMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the middleware of a crawl; raises NotConfigured without ROBOTSTXT_OBEY, and ConfigurationError."""
+        """Return the middleware of a crawl.
+
+        Raises:
+            NotConfigured: ``ROBOTSTXT_OBEY`` is false.
+            ConfigurationError: a setting is invalid.
+        """
         return cls(crawler)
 
     async def process_request(self, request: Request) -> Request | None:
-        """Ask; return None to go on, a request to be scheduled instead, or raise IgnoreRequest."""
-        request.meta.pop(PAGE, None)  # of the page whose meta it was given
+        """Return None to continue, or a request to be scheduled instead; raises IgnoreRequest."""
+        request.meta.pop(PAGE, None)  # left by the page whose meta it was given
         if request.meta.get("dont_obey_robotstxt") or request.url.startswith(_WITHOUT_ROBOTS_TXT):
             return None
         view = self._agents.view(request)
@@ -96,35 +107,33 @@ class RobotsTxtMiddleware:
         return None
 
     def process_response(self, request: Request, response: Response) -> Response:
-        """Hand on what the page says itself; return ``response``."""
+        """Add what the page itself says to the meta; return ``response``."""
         if self._pages is not None and ROBOTS_TXT not in request.meta:
             view = self._judges.get(request) or self._agents.view(request)
             request.meta[PAGE] = self._pages.read(request, response, view.identity.tokens)
         return response
 
     def judge(self, request: Request) -> AgentView | None:
-        """Return who was asked about ``request``; None for nobody."""
+        """Return the view that has judged ``request``; None if it was not judged."""
         return self._judges.get(request)
 
     def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
-        """Count and log that ``request`` may not be made; return what to raise."""
-        # Where a rule decides, the words are those of Scrapy's own.
+        """Count and log a request that is not permitted; return the exception to raise."""
+        # If a rule decides, the message is that of Scrapy's own middleware.
         why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
         return self._refuse(request, why)
 
     def check_sent(self, request: Request) -> None:
-        """Raise IgnoreRequest where what would be judged is not what is sent."""
-        if has_dot_segments(urlsplit(request.url).path):
-            # They are sent as they are, and judged as what they lead to.
-            raise self._refuse(request, " (it has dot segments; resolve them first)")
-        for value in request.headers.getlist(b"Host"):
-            host = value.decode("latin-1")
-            if not same_site(host, request.url):
-                raise self._refuse(request, f" (it has the Host header {host!r:.100}: another site, whose rules count)")
+        """Raise IgnoreRequest if the server would read another URL from the request than the one that is judged."""
+        hosts = (value.decode("latin-1") for value in request.headers.getlist(b"Host"))
+        try:
+            check_sent(request.url, urlsplit(request.url).path, hosts)
+        except InvalidURL as error:
+            raise self._refuse(request, f" (it {error.problem})") from None
 
     async def _verdict(self, view: AgentView, request: Request) -> Verdict:
         self.check_sent(request)
-        asked_for = ASKED_FOR.set(request)
+        cause = CAUSE.set(request)
         try:
             verdict = view.peek(request.url)
             if verdict is None:
@@ -132,9 +141,9 @@ class RobotsTxtMiddleware:
         except InvalidURL as error:
             raise self._refuse(request, f" (the URL {printable(error.problem)}; see dont_obey_robotstxt)") from error
         except ClosedError as error:
-            raise IgnoreRequest("The spider is being closed") from error
+            raise IgnoreRequest(CLOSING) from error
         finally:
-            ASKED_FOR.reset(asked_for)
+            CAUSE.reset(cause)
         return verdict
 
     def _refuse(self, request: Request, why: str) -> IgnoreRequest:
@@ -150,7 +159,7 @@ class RobotsTxtMiddleware:
     def _engine_started(self) -> None:
         if self.waits is None:
             logger.warning(
-                "No pace is kept, neither Crawl-delay nor Retry-After: %s is not the DOWNLOADER. "
+                "Requests are not paced, neither by Crawl-delay nor by Retry-After: %s is not the DOWNLOADER. "
                 "PolitesseAddon in ADDONS sets it.",
                 "politesse.integrations.scrapy.PoliteDownloader",
             )

@@ -1,4 +1,4 @@
-"""politesse's reading of a robots.txt for ``ROBOTSTXT_PARSER``, with Scrapy's or anybody's middleware around it."""
+"""A parser for the setting ``ROBOTSTXT_PARSER``, for Scrapy's own or any other middleware."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 class RobotParser(ScrapyRobotParser):
-    """RFC 9309 behind the interface of Scrapy's parsers.
+    r"""RFC 9309 behind the interface of Scrapy's parsers.
 
     Args:
-        body: a robots.txt, as octets; read when the first question is asked.
+        body: a robots.txt, as octets; parsed on first use.
+
+    Example:
+        >>> parser = RobotParser(b"User-agent: *\nDisallow: /private\n")
+        >>> parser.allowed("https://example.com/private/page", "ExampleBot/1.0")
+        False
     """
 
     def __init__(self, body: bytes) -> None:
@@ -25,20 +30,24 @@ class RobotParser(ScrapyRobotParser):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> Self:  # noqa: ARG003 - as Scrapy has it
-        """Return the parser of a body; raises on no content whatsoever."""
+        """Return the parser of a body; never raises, whatever the body is."""
         return cls(robotstxt_body)
 
     @cached_property
     def robots(self) -> RobotsTxt:
-        """The file."""
+        """The parsed file."""
         return RobotsTxt.parse(self._body)
 
     def allowed(self, url: str | bytes, user_agent: str | bytes) -> bool:
-        """Whether ``user_agent``, a User-Agent or a product token, may request ``url``; raises InvalidURL."""
+        """Return whether ``user_agent``, a User-Agent or a product token, may request ``url``.
+
+        Raises:
+            InvalidURL: ``url`` is not an absolute http or https URL.
+        """
         return self.robots.rules_for(_text(user_agent)).allowed(_text(url))
 
     def crawl_delay(self, user_agent: str | bytes) -> float | None:
-        """Return the Crawl-delay for ``user_agent`` in seconds, None where there is none."""
+        """Return the Crawl-delay for ``user_agent`` in seconds, None if there is none."""
         return self.robots.rules_for(_text(user_agent)).crawl_delay
 
 

@@ -1,4 +1,4 @@
-"""Whether the Scrapy that is installed will do."""
+"""The check that a suitable version of Scrapy is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OLDEST: Final = (2, 14)
 
 
 def check_scrapy() -> None:
-    """Raise ImportError, saying what to install, where there is no Scrapy or one that is too old."""
+    """Raise ImportError, with the command to run, if Scrapy is missing or too old."""
     try:
         scrapy = import_module("scrapy")
     except ModuleNotFoundError as error:
@@ -20,7 +20,7 @@ def check_scrapy() -> None:
         ) from error
     if tuple(int(part) for part in scrapy.__version__.split(".")[:2]) < _OLDEST:
         raise ImportError(
-            f"politesse.integrations.scrapy needs Scrapy 2.14 or newer, and this is {scrapy.__version__}; "
+            f"politesse.integrations.scrapy needs Scrapy 2.14 or newer, and {scrapy.__version__} is installed; "
             "run: pip install --upgrade 'politesse[scrapy]'",
             name="scrapy",
         )

@@ -1,4 +1,4 @@
-"""``politesse explain``: the file with its line numbers, and which of them made the answer what it is."""
+"""``politesse explain``: the file with its line numbers, and which of them decide."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse import Dialect, RobotsTxt, Verdict
 from politesse._text import printable
-from politesse.cli.check import as_record
+from politesse.cli.check_command import verdict_record
 from politesse.cli.console import plain
-from politesse.cli.reading import OneFetch, read_file
+from politesse.cli.robots_source import OneFetch, read_file
 from politesse.origin import split
 from politesse.robots.explain import explain
 from politesse.robots.lexer import cut_at_line_end, decode, split_rows
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from politesse.cli.asking import Asking
+    from politesse.cli.gate_options import GateOptions
     from politesse.robots import Group
     from politesse.robots.explain import Explanation
 
@@ -36,8 +36,8 @@ _STYLES: Final = {_IN_GROUP: "", _MATCHES: "yellow", _DECIDES: "bold"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What one dialect makes of it: the verdict and, where there is a file, how it came about."""
+class _Explained:
+    """The verdict in one dialect, with its explanation if there is a file."""
 
     dialect: Dialect
     verdict: Verdict
@@ -45,13 +45,20 @@ class _Answer:
 
 
 async def explain_url(
-    asking: Asking, url: str, file: str | None, dialects: list[Dialect], out: Console, *, as_json: bool
+    options: GateOptions, url: str, file: str | None, dialects: list[Dialect], out: Console, *, as_json: bool
 ) -> int:
-    """Print how a dialect judges ``url``, of several each in one line; returns the exit code, that of the first.
+    """Print the verdict on ``url`` in a dialect, or in several with one line each.
 
-    The robots.txt is ``file``, or asked for once. Raises InvalidURL, and OSError where the file cannot be read.
+    The robots.txt is read from ``file``, or fetched once.
+
+    Returns:
+        the exit code, by the first dialect.
+
+    Raises:
+        InvalidURL: ``url`` is not an absolute http or https URL.
+        OSError: the file cannot be read.
     """
-    answers, body = await _ask(asking, url, file, dialects)
+    answers, body = await _judge(options, url, file, dialects)
     first = answers[0]
     if as_json:
         for answer in answers:
@@ -68,32 +75,36 @@ async def explain_url(
     return 0 if first.verdict else 1
 
 
-async def _ask(asking: Asking, url: str, file: str | None, dialects: list[Dialect]) -> tuple[list[_Answer], bytes]:
-    """Return what each dialect makes of one robots.txt, and the file."""
+async def _judge(
+    options: GateOptions, url: str, file: str | None, dialects: list[Dialect]
+) -> tuple[list[_Explained], bytes]:
+    """Return the verdict in each dialect, and the robots.txt that they share."""
     origin, _ = split(url)
-    answers: list[_Answer] = []
+    answers: list[_Explained] = []
     if file is not None:
         body = read_file(file)
         body = body if len(body) <= MAX_OCTETS else cut_at_line_end(body, MAX_OCTETS)
         for dialect in dialects:
             robots = RobotsTxt.parse(body, dialect, origin=origin)
-            explanation = explain(robots, url, asking.token)
-            match, site_usage = explanation.match, robots.rules_for(asking.token).site_usage
-            verdict = Verdict(url, asking.token, match.allowed, match, site_usage=site_usage)
-            answers.append(_Answer(dialect, verdict, explanation))
+            explanation = explain(robots, url, options.token)
+            match, site_usage = explanation.match, robots.rules_for(options.token).site_usage
+            verdict = Verdict(url, options.token, match.allowed, match, site_usage=site_usage)
+            answers.append(_Explained(dialect, verdict, explanation))
         return answers, body
-    fetch = OneFetch(asking)
+    fetch = OneFetch(options)
     for dialect in dialects:
-        async with fetch.gate(asking, dialect) as gate:
+        async with options.gate(fetch, dialect) as gate:
             verdict = await gate.check(url)
         is_file = verdict.source is not None and verdict.source.result is AccessResult.SUCCESSFUL
-        told = explain(RobotsTxt.parse(fetch.body, dialect, origin=origin), url, asking.token) if is_file else None
-        answers.append(_Answer(dialect, verdict, told))
+        explained = (
+            explain(RobotsTxt.parse(fetch.body, dialect, origin=origin), url, options.token) if is_file else None
+        )
+        answers.append(_Explained(dialect, verdict, explained))
     return answers, fetch.body
 
 
 def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
-    """Print the file, each line with its number, a mark where it counts, and what it came to."""
+    """Print the file, each line with its number, and a mark and a remark if it has an effect."""
     marks: dict[int, str] = {}
     remarks: dict[int, str] = {}
     for group in explanation.groups:
@@ -109,7 +120,7 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
         remarks[explanation.winner.line] = f"decides, length {len(explanation.winner.pattern)}"
     if explanation.ended_by is not None:
         marks[explanation.ended_by.number] = _DECIDES
-        remarks[explanation.ended_by.number] = "decides: nothing behind it is tried"
+        remarks[explanation.ended_by.number] = "decides: later rules are not tried"
     rows = split_rows(decode(body, None)[0])
     if rows[-1] == "":
         rows.pop()
@@ -124,8 +135,8 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
     out.print()
 
 
-def _print_answer(answer: _Answer, out: Console) -> None:
-    first, *details = answer.verdict.explain().splitlines()  # made printable by the verdict
+def _print_answer(answer: _Explained, out: Console) -> None:
+    first, *details = answer.verdict.explain().splitlines()  # printable already
     out.print(plain(first, "bold green" if answer.verdict else "bold red"), soft_wrap=True)
     explanation = answer.explanation
     if explanation is not None:
@@ -134,7 +145,7 @@ def _print_answer(answer: _Answer, out: Console) -> None:
         if len(explanation.matches) > 1:
             details.append(f"  of {len(explanation.matches)} matches: {explanation.precedence}")
         if explanation.ended_by is not None:
-            details.append(f"  line {explanation.ended_by.number}: an empty Disallow, behind which nothing is tried")
+            details.append(f"  line {explanation.ended_by.number}: an empty Disallow; later rules are not tried")
     details.append(f"  dialect: {answer.dialect.value}")
     usage = answer.verdict.usage
     if usage is not None and usage != NOTHING_STATED:
@@ -148,8 +159,8 @@ def _group(group: Group) -> str:
     return f"{names} (lines {min(numbers)} to {max(numbers)})"
 
 
-def _in_one_line(answer: _Answer, first: _Answer) -> Text:
-    """Return the answer of a dialect; a star before it where it is not that of the first."""
+def _in_one_line(answer: _Explained, first: _Explained) -> Text:
+    """Return the verdict in a dialect as one line, with a star if it differs from the first."""
     verdict = answer.verdict
     mark = " " if verdict.allowed is first.verdict.allowed else "*"
     word = "allowed" if verdict else "disallowed"
@@ -160,19 +171,19 @@ def _in_one_line(answer: _Answer, first: _Answer) -> Text:
     return line.append(f"  {why}")
 
 
-def _as_record(answer: _Answer) -> dict[str, Any]:
-    """Return an answer as ``--json`` prints it: that of ``check``, and behind it how it came about.
+def _as_record(answer: _Explained) -> dict[str, Any]:
+    """Return a verdict as ``--json`` prints it: the keys of ``check``, then the explanation.
 
     ::
 
         dialect  the dialect
-        groups   [{agents, lines}]: the groups that count, with the numbers of their user-agent lines and rules
+        groups   [{agents, lines}]: the groups that apply, with the numbers of their user-agent lines and rules
         matches  [{line, field, value, length}]: every rule that matches, with its length in octets
         usage    {search, ai-train, ai-input, tdm}: what robots.txt says about each use, "allowed", "disallowed" or
-                 "unstated"; or null where the URL may not be requested
+                 "unstated"; or null if the URL may not be requested
         licenses [url, ...]: the licenses that robots.txt names; or null as usage is
 
-    Groups and matches are null where there is no file.
+    Groups and matches are null if there is no file.
     """
     explanation = answer.explanation
     groups = matches = None
@@ -186,7 +197,7 @@ def _as_record(answer: _Answer) -> dict[str, Any]:
             for rule in explanation.matches
         ]
     usage = answer.verdict.usage
-    return as_record(answer.verdict) | {
+    return verdict_record(answer.verdict) | {
         "dialect": answer.dialect.value,
         "groups": groups,
         "matches": matches,

@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 from scrapy.http import Headers
 
-from politesse.integrations.pages import content_codings, headers_alone, may_have_page
+from politesse.integrations._response import content_codings, headers_alone, may_have_page
 
 HTML = {"content-type": "text/html"}
 

@@ -15,7 +15,7 @@ from rich.live import Live
 
 from politesse._text import printable
 from politesse.cli.console import BROKEN_PIPE, plain
-from politesse.cli.streams import MAX_LINE_BYTES, Outlet, lines
+from politesse.cli.streams import MAX_LINE_BYTES, OutputWriter, lines
 from politesse.verdict import UNDECIDED
 
 if TYPE_CHECKING:
@@ -26,50 +26,50 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from politesse import AgentView, Verdict
-    from politesse.cli.asking import Asking
+    from politesse.cli.gate_options import GateOptions
 
 _LAST_FLUSH_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many URLs were judged, and how.
+    """The number of URLs for each answer.
 
     Attributes:
-        allowed: that robots.txt allows.
-        denied: that it disallows.
-        untold: for which that could not be told, lines that are no URL included.
-        ending: how it ended, where that was not the end of the input.
+        allowed: by robots.txt.
+        denied: by robots.txt.
+        undecided: for which that could not be decided, lines that are no URL included.
+        ending: how the command ended, if not by the end of the input.
     """
 
     allowed: int = 0
     denied: int = 0
-    untold: int = 0
+    undecided: int = 0
     ending: str = ""
     started_mono: float = field(default_factory=time.monotonic)
 
     def count(self, verdict: Verdict) -> None:
-        """Add one."""
+        """Add a verdict."""
         if verdict.allowed:
             self.allowed += 1
         elif verdict.reason in UNDECIDED:
-            self.untold += 1
+            self.undecided += 1
         else:
             self.denied += 1
 
     def line(self) -> Text:
-        """Return it as one line."""
-        judged = self.allowed + self.denied + self.untold
+        """Return the tally as one line."""
+        judged = self.allowed + self.denied + self.undecided
         elapsed_s = time.monotonic() - self.started_mono
-        told = f"{self.allowed:,} allowed, {self.denied:,} denied, {self.untold:,} could not be told"
-        return plain(f"{judged:,} URLs in {elapsed_s:.1f} s: {told}{self.ending and f'; {self.ending}'}")
+        counts = f"{self.allowed:,} allowed, {self.denied:,} denied, {self.undecided:,} could not be decided"
+        return plain(f"{judged:,} URLs in {elapsed_s:.1f} s: {counts}{self.ending and f'; {self.ending}'}")
 
 
-async def filter_stdin(asking: Asking, err: Console, rejected: Path | None, max_pending: int) -> int:
-    """Pass the allowed URLs on from standard input to standard output; returns the exit code.
+async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None, max_pending: int) -> int:
+    """Copy the allowed URLs from standard input to standard output, and return the exit code.
 
-    Only allowed URLs are written to standard output, as they came; to ``rejected`` every other line, with a tab and the
-    reason behind it. A summary is always written to ``err``.
+    Allowed URLs are written unchanged; every other line goes to ``rejected``, followed by a tab and the reason. A
+    summary is always written to ``err``.
     """
     tally = Tally()
     with ExitStack() as stack:
@@ -77,12 +77,12 @@ async def filter_stdin(asking: Asking, err: Console, rejected: Path | None, max_
         try:
             others = nullcontext() if rejected is None else _opened(rejected)
             stdin, stdout = _descriptor(sys.stdin), _descriptor(sys.stdout)
-            out, aside = stack.enter_context(closing(Outlet(stdout))), stack.enter_context(others)
+            out, aside = stack.enter_context(closing(OutputWriter(stdout))), stack.enter_context(others)
             stack.enter_context(_progress(tally, err, seen=os.isatty(stdout)))
-            async with asking.gate() as gate:
-                await sift(gate, stdin, out, aside, tally, max_pending)
+            async with options.gate() as gate:
+                await filter_lines(gate, stdin, out, aside, tally, max_pending)
         except BrokenPipeError:
-            tally.ending = "stopped, because nobody reads them any more"
+            tally.ending = "stopped, because the output was closed"
             return BROKEN_PIPE
         except OSError as error:
             tally.ending = f"stopped by an error: {printable(str(error))}"
@@ -90,14 +90,14 @@ async def filter_stdin(asking: Asking, err: Console, rejected: Path | None, max_
         except asyncio.CancelledError:
             tally.ending = "interrupted"
             raise
-    return 2 if tally.untold else 0
+    return 2 if tally.undecided else 0
 
 
-async def sift(
-    gate: AgentView, source_fd: int, out: Outlet, rejected: Outlet | None, tally: Tally, max_pending: int
+async def filter_lines(
+    gate: AgentView, source_fd: int, out: OutputWriter, rejected: OutputWriter | None, tally: Tally, max_pending: int
 ) -> None:
-    """Judge every line of ``source_fd``, each as soon as it can be, and write it where it belongs. Raises OSError."""
-    outlets = [outlet for outlet in (out, rejected) if outlet is not None]
+    """Judge every line of ``source_fd``, and write each to its writer as soon as it is decided; raises OSError."""
+    writers = [writer for writer in (out, rejected) if writer is not None]
     try:
         async with aclosing(gate.filter(lines(source_fd), key=_url, max_pending=max_pending)) as judged:
             async for line, verdict in judged:
@@ -106,35 +106,35 @@ async def sift(
                     await out.write(line + b"\n")
                 elif rejected is not None:
                     await rejected.write(b"%b\t%b\n" % (line, verdict.reason.encode()))
-    except BaseException:  # what is judged is written all the same, if that is quickly done
+    except BaseException:  # verdicts so far are written, unless that takes long
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LAST_FLUSH_S):
-                await _flush(outlets)
+                await _flush(writers)
         raise
-    await _flush(outlets)
+    await _flush(writers)
 
 
-async def _flush(outlets: list[Outlet]) -> None:
-    for outlet in outlets:
-        await outlet.flush()
+async def _flush(writers: list[OutputWriter]) -> None:
+    for writer in writers:
+        await writer.flush()
 
 
 def _url(line: bytes) -> str:
-    """Return the line as text; one that was cut off as none, which no URL is."""
+    """Return the line as text; empty, and so no URL, if it was cut off."""
     return line.decode("utf-8", "surrogateescape") if len(line) <= MAX_LINE_BYTES else ""
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[Outlet, None, None]:
-    with path.open("wb", buffering=0) as file, closing(Outlet(file.fileno())) as outlet:
-        yield outlet
+def _opened(path: Path) -> Generator[OutputWriter, None, None]:
+    with path.open("wb", buffering=0) as file, closing(OutputWriter(file.fileno())) as writer:
+        yield writer
 
 
 def _descriptor(stream: TextIO | None) -> int:
-    """Return the descriptor below a standard stream; raises OSError where the program was started without it.
+    """Return the descriptor of a standard stream; raises OSError if the program was started without it.
 
-    What Python buffers above it cannot be shared with a thread that may never end. And where there is no stream, its
-    number may by now be that of a connection.
+    The stream itself is not used: a daemon thread must not hold the lock of its buffer (see ``streams``). If the stream
+    is None, its usual number may by now be the descriptor of a connection.
     """
     if stream is None:
         raise OSError(errno.EBADF, "a standard stream is closed")
@@ -143,7 +143,7 @@ def _descriptor(stream: TextIO | None) -> int:
 
 @contextmanager
 def _progress(tally: Tally, err: Console, *, seen: bool) -> Generator[None, None, None]:
-    """Show the tally as it grows, but not to somebody who sees the URLs themselves go by."""
+    """Show the growing tally, unless the terminal already shows the URLs themselves."""
     if not err.is_terminal or seen:
         yield
         return

@@ -1,4 +1,4 @@
-"""``politesse check --page``: what a page, its headers and its site say besides, asked for as in a crawl."""
+"""``politesse check --page``: what a page, its headers and its site say, fetched as in a crawl."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from politesse import AgentView, DataTxtAnswer, Sitemaps
     from politesse.page import PageAnswer
 
-_ERRORS: Final = 400  # this and all above
+_ERRORS: Final = 400  # and above
 _SHOWN: Final = 10  # links and sitemaps that are printed; --json has them all
 
 
 @dataclass(slots=True)
 class PageReport:
-    """What was found.
+    """What was found out about a page.
 
     Attributes:
-        url: what was asked for.
-        final_url: where the page came from; empty where none came.
-        status: of the answer; None where none came.
-        fault: why no page came; empty where one did.
+        url: of the page.
+        final_url: after redirects; empty if no page was fetched.
+        status: of the answer; None if there was none.
+        fault: why no page was fetched; empty if one was.
         directives: what the page says to the crawler.
-        links: which of its links may be followed.
+        links: the URLs of its links that may be followed.
         usage: what site and page say about the use of the page.
-        sitemaps: what the site's robots.txt lists.
+        sitemaps: listed in the site's robots.txt.
         data_txt: the site's data.txt.
-        truncated: whether the page was longer than what is read of it.
+        truncated: whether the page was longer than the part that is read.
     """
 
     url: str
@@ -52,7 +52,7 @@ class PageReport:
 
     @property
     def answers(self) -> list[PageAnswer]:
-        """What may be done with the page now."""
+        """The permissions of the page now."""
         page = self.directives
         return [
             page.may_index(time.time()),
@@ -65,13 +65,13 @@ class PageReport:
 
 
 async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
-    """Fetch a page that may be requested, and what its site tells besides; a fault is told in the report."""
+    """Fetch a page and the files of its site; a fault is part of the report."""
     report = PageReport(url)
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:
         async with PoliteSession(gate, timeout=timeout) as web, web.get(url) as response:
             report.final_url, report.status = str(response.url), response.status
-            body = await _read(response.content)
+            body = await _read_body(response.content)
             headers = list(response.headers.items())
     except (Disallowed, InvalidURL) as error:
         report.fault = f"a redirect leads to what may not be requested: {error}"
@@ -80,26 +80,26 @@ async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
     except (aiohttp.ClientError, TimeoutError) as error:
         report.fault = f"{type(error).__name__} {error}".strip()
     else:
-        if report.status >= _ERRORS:  # what is said there, is not said about the page
+        if report.status >= _ERRORS:  # an error page says nothing about this one
             report.fault = f"status {report.status}"
         else:
             report.truncated = len(body) > MAX_BYTES
-            _take_in(report, headers, body[:MAX_BYTES], gate.identity.tokens)
-    said = await gate.usage(url)
-    report.usage = combine([NOTHING_STATED if said is None else said, report.usage])
+            _read_directives(report, headers, body[:MAX_BYTES], gate.identity.tokens)
+    stated = await gate.usage(url)
+    report.usage = combine([NOTHING_STATED if stated is None else stated, report.usage])
     report.sitemaps = await gate.sitemaps(url)
     report.data_txt = await gate.datatxt(url)
     return report
 
 
-async def _read(content: aiohttp.StreamReader) -> bytes:
+async def _read_body(content: aiohttp.StreamReader) -> bytes:
     body = bytearray()
     while len(body) <= MAX_BYTES and (octets := await content.readany()):
         body += octets
     return bytes(body)
 
 
-def _take_in(report: PageReport, headers: list[tuple[str, str]], body: bytes, tokens: tuple[str, ...]) -> None:
+def _read_directives(report: PageReport, headers: list[tuple[str, str]], body: bytes, tokens: tuple[str, ...]) -> None:
     types = [value for name, value in headers if name.lower() == "content-type"]
     html = body if is_html(body, ", ".join(types)) else None
     report.directives = PageDirectives.from_response(headers, html, tokens)
@@ -109,24 +109,24 @@ def _take_in(report: PageReport, headers: list[tuple[str, str]], body: bytes, to
 
 
 def as_lines(report: PageReport) -> list[str]:
-    """Return a report for people, one fact a line, everything remote made printable."""
+    """Return a report as text, one fact per line, with all remote text made printable."""
     lines = [f"page: {printable(report.fault)}" if report.fault else f"page: status {report.status}"]
     if report.final_url not in {"", report.url}:
         lines.append(f"after redirects: {printable(report.final_url)}")
     if not report.fault:
         lines += map(str, report.answers)
         page = report.directives
-        told = {"description": page.description, "keywords": ", ".join(page.keywords)}
-        lines += [f"{name}: {printable(text)}" for name, text in told.items() if text]
+        texts = {"description": page.description, "keywords": ", ".join(page.keywords)}
+        lines += [f"{name}: {printable(text)}" for name, text in texts.items() if text]
         if page.revisit_after_days is not None:
             lines.append(f"revisit after: {page.revisit_after_days} days")
         lines += _listed("links to follow", report.links)
         if report.truncated or page.truncated:
-            lines.append("truncated: the page is longer than what is read of it, and may say more")
+            lines.append("truncated: only a part of the page was read; the rest may say more")
     lines += ["usage preferences:", *(f"  {line}" for line in report.usage.explain().splitlines())]
     if report.sitemaps is not None:
         lines += _listed("sitemaps", list(report.sitemaps.urls))
-        lines += [f"  no URL: line {one.line}, {printable(one.value)}" for one in report.sitemaps.rejected]
+        lines += [f"  not a URL: line {one.line}, {printable(one.value)}" for one in report.sitemaps.rejected]
     if report.data_txt is not None:
         number = len(report.data_txt.records)
         lines.append(f"data.txt: {report.data_txt.outcome}, {number} record{'' if number == 1 else 's'}")
@@ -138,23 +138,23 @@ def _listed(what: str, urls: list[str]) -> list[str]:
     return [f"{what}: {len(urls)}", *(f"  {printable(url)}" for url in urls[:_SHOWN]), *more]
 
 
-def as_record(report: PageReport) -> dict[str, Any]:
+def page_record(report: PageReport) -> dict[str, Any]:
     """Return a report as ``--json`` prints it.
 
     ::
 
-        status      of the answer; or null where none came
-        final_url   where it came from, after redirects; "" where none came
-        fault       why no page came, or ""
+        status      of the answer; or null if there was none
+        final_url   after redirects; "" if no page was fetched
+        fault       why no page was fetched, or ""
         answers     {index, follow, archive, show_a_snippet, translate, index_images}: {allowed, against: [the
                     statements that forbid it]}
-        statements  [every directive for this crawler, with the header or the META that it stands in]
+        statements  [every directive for this crawler, with its header or META]
         links       [the URLs of the links that may be followed]
         usage       {search, ai-train, ai-input, tdm}: {preference, by: [the statements that decide]}
         licenses    [url]
         sitemaps    [url]
         data_txt    {outcome, records: [[[field, value], ...], ...]}
-        truncated   whether the page was longer than what is read of it
+        truncated   whether the page was longer than the part that is read
     """
     usage, data_txt = report.usage, report.data_txt
     return {

@@ -13,8 +13,8 @@ from scrapy.http import HtmlResponse, Response
 from scrapy.statscollectors import MemoryStatsCollector
 
 from politesse.integrations.scrapy import RobotsTxtMiddleware
-from politesse.integrations.scrapy.fetch import ROBOTS_TXT
-from politesse.integrations.scrapy.page import PAGE, PageReader
+from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
+from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.page import PageDirectives
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"

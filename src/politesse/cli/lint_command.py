@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._text import printable
 from politesse.cli.console import plain
-from politesse.cli.reading import MAX_READ_BYTES, OneFetch, read_file
+from politesse.cli.robots_source import MAX_READ_BYTES, OneFetch, read_file
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.robots.lint import CODES, Severity, lint
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from politesse import Dialect
-    from politesse.cli.asking import Asking
+    from politesse.cli.gate_options import GateOptions
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
 
 
 async def lint_all(
-    asking: Asking, sources: Sequence[str], dialect: Dialect, out: Console, err: Console, *, as_json: bool
+    options: GateOptions, sources: Sequence[str], dialect: Dialect, out: Console, err: Console, *, as_json: bool
 ) -> int:
-    """Print what is wrong with files and sites in their order; returns the exit code.
+    """Print what is wrong with files and sites in their order, and return the exit code.
 
     With ``as_json`` each diagnostic is one object on one line::
 
-        file      as it was given; of a site the URL of its robots.txt
+        file      as it was given; for a site the URL of its robots.txt
         line      from 1
         column    from 1, in characters
         severity  "error", "warning" or "note"
@@ -46,8 +46,8 @@ async def lint_all(
     unread = False
     for source in sources:
         try:
-            name, body, origin = await _read(asking, source, dialect)
-        except (OSError, InvalidURL, _NotThereError) as error:
+            name, body, origin = await _read(options, source, dialect)
+        except (OSError, InvalidURL, _NoFileError) as error:
             err.print(plain(f"politesse: {printable(source)}: {printable(_reason(error))}", "red"), soft_wrap=True)
             unread = True
             continue
@@ -68,26 +68,26 @@ async def lint_all(
 
 
 def print_codes(out: Console) -> None:
-    """Print every code with its severity and what it means."""
+    """Print every code with its severity and meaning."""
     widest = max(map(len, CODES))
     for name, code in CODES.items():
         out.print(plain(f"{name:{widest}}  {code.severity:7}  {code.meaning}"), soft_wrap=True)
 
 
-class _NotThereError(Exception):
-    """The site has no robots.txt that could be read."""
+class _NoFileError(Exception):
+    """The site has no readable robots.txt."""
 
 
-async def _read(asking: Asking, source: str, dialect: Dialect) -> tuple[str, bytes, Origin | None]:
+async def _read(options: GateOptions, source: str, dialect: Dialect) -> tuple[str, bytes, Origin | None]:
     if _URL.match(source) is None:
         return source, read_file(source), None
     origin = Origin.of(source)
-    fetch = OneFetch(asking, max_body_bytes=MAX_READ_BYTES)
-    async with fetch.gate(asking, dialect) as gate:
+    fetch = OneFetch(options, max_body_bytes=MAX_READ_BYTES)
+    async with options.gate(fetch, dialect) as gate:
         verdict = await gate.check(f"{origin}/")
     answer = verdict.source
     if answer is None or answer.result is not AccessResult.SUCCESSFUL:
-        raise _NotThereError(verdict.explain().partition("reason: ")[2].partition("\n")[0])
+        raise _NoFileError(verdict.explain().partition("reason: ")[2].partition("\n")[0])
     return origin.robots_url, fetch.body, origin
 
 

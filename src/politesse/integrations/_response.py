@@ -1,4 +1,4 @@
-"""What of a response a page's own directives are read from, whichever client it came by."""
+"""Which part of a response the directives of a page are read from, the same for every client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from politesse.page import Headers
 
-_BODILESS: Final = frozenset({204, 304})  # RFC 9110 6.4.1
+_BODILESS: Final = frozenset({204, 304})  # RFC 9110 6.4.1: these statuses never have content
 _AS_IT_IS: Final = frozenset({"", "identity"})
 
 
 def may_have_page(method: str, status: int, headers: Headers) -> bool:
-    """Whether the body of a response has to be looked at; without that, its headers say all there is.
+    """Return whether the body may be a page; if not, only the headers are read.
 
-    The body of a redirect is a note that leads to the page, not the page (RFC 9110 15.4).
+    RFC 9110 15.4: the content of a redirect is a short note with a link, not the page.
     """
     if method == "HEAD" or status in _BODILESS or status in REDIRECTS:
         return False
@@ -29,11 +29,11 @@ def may_have_page(method: str, status: int, headers: Headers) -> bool:
 
 
 def content_codings(headers: Headers) -> set[str]:
-    """Return the content codings that a response names, in lower case, without ``identity`` (RFC 9110 8.4.1)."""
+    """Return the content codings of a response in lower case, without ``identity`` (RFC 9110 8.4.1)."""
     lines = (value for name, value in header_pairs(headers) if name == "content-encoding")
     return {coding.strip().lower() for line in lines for coding in line.split(",")} - _AS_IT_IS
 
 
 def headers_alone(headers: Headers, tokens: Sequence[str]) -> PageDirectives:
-    """Return what the headers say, marked as a part: there is a body, and it cannot be read."""
+    """Return the directives in the headers, marked as truncated because the body cannot be read."""
     return replace(PageDirectives.from_response(headers, None, tokens), truncated=True)

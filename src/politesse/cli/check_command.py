@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from politesse.cli.console import plain
-from politesse.cli.page import as_lines, read_page
-from politesse.cli.page import as_record as page_record
+from politesse.cli.page_report import as_lines, page_record, read_page
 from politesse.verdict import UNDECIDED, utc
 
 if TYPE_CHECKING:
@@ -20,26 +19,26 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from politesse import AgentView, Source, Verdict
-    from politesse.cli.asking import Asking
-    from politesse.cli.page import PageReport
+    from politesse.cli.gate_options import GateOptions
+    from politesse.cli.page_report import PageReport
 
 
-async def check(
-    asking: Asking, urls: Sequence[str], out: Console, err: Console, *, as_json: bool, with_page: bool
+async def print_verdicts(
+    options: GateOptions, urls: Sequence[str], out: Console, err: Console, *, as_json: bool, with_page: bool
 ) -> int:
-    """Print the verdicts on ``urls`` in their order; returns the exit code."""
-    async with asking.gate() as gate:
-        with err.status("asking for robots.txt") if err.is_terminal else nullcontext():
+    """Print the verdicts on ``urls`` in their order, and return the exit code."""
+    async with options.gate() as gate:
+        with err.status("fetching robots.txt") if err.is_terminal else nullcontext():
             verdicts = await gate.check_batch(urls)
-        pages = [asyncio.ensure_future(_page(gate, verdict, asking, with_page=with_page)) for verdict in verdicts]
+        pages = [asyncio.ensure_future(_page(gate, verdict, options, with_page=with_page)) for verdict in verdicts]
         faults = 0
         for verdict, page in zip(verdicts, pages, strict=True):
             if not as_json:
-                _explain(verdict, out)  # at once: a page may take its time
-            with err.status("asking for pages") if err.is_terminal and not page.done() else nullcontext():
+                _explain(verdict, out)  # before its page, which may take long
+            with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
                 report = await page
             if as_json:
-                record = as_record(verdict)
+                record = verdict_record(verdict)
                 if with_page:
                     record["page"] = None if report is None else page_record(report)
                 out.print(plain(json.dumps(record)), soft_wrap=True)
@@ -51,11 +50,11 @@ async def check(
     return 0 if all(verdicts) else 1
 
 
-async def _page(gate: AgentView, verdict: Verdict, asking: Asking, *, with_page: bool) -> PageReport | None:
-    return await read_page(gate, verdict.url, asking.timeout_s) if with_page and verdict else None
+async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> PageReport | None:
+    return await read_page(gate, verdict.url, options.timeout_s) if with_page and verdict else None
 
 
-def as_record(verdict: Verdict) -> dict[str, Any]:
+def verdict_record(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as ``--json`` prints it.
 
     ::
@@ -63,16 +62,16 @@ def as_record(verdict: Verdict) -> dict[str, Any]:
         url         as it was given
         allowed     true or false
         reason      why: a value of politesse.Reason, as in "disallow-rule"
-        agent       the product token that was judged for
+        agent       the product token that the URL was judged for
         rule        {line, field, value}: the line of robots.txt that decided; or null
         source      {robots_url, result, status, final_url, fetched, fresh_until, fault}: what robots.txt answered;
-                    status is null where there was no answer; or null where it was not asked for
+                    status is null if there was no answer; or null if it was not fetched
         age_s       how old that answer is, in seconds
-        not_before  no request before this moment; or null
+        not_before  no request before this time; or null
         note        more about the reason, or ""
-        page        with --page: see ``politesse.cli.page.as_record``; or null where the page was not requested
+        page        with --page: see ``politesse.cli.page_report.page_record``; or null if the page was not requested
 
-    Moments are ISO 8601 in UTC. What a server wrote is escaped as JSON does it: the output is ASCII.
+    Times are ISO 8601 in UTC. Text of a server is escaped as in JSON: the output is ASCII.
     """
     rule = verdict.rule
     return {
@@ -101,13 +100,13 @@ def _source_record(source: Source) -> dict[str, Any]:
 
 
 def _explain(verdict: Verdict, out: Console) -> None:
-    answer, *details = verdict.explain().splitlines()  # made printable by the verdict
+    answer, *details = verdict.explain().splitlines()  # printable already
     word, colon, url = answer.partition(":")
     undecided = verdict.reason in UNDECIDED
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
     line.append(url, style="bold")
     out.print(line, soft_wrap=True)
-    if not out.is_terminal:  # for grep and diff every line stays in one piece
+    if not out.is_terminal:  # not wrapped, for grep and diff
         out.print(plain("\n".join(details)), soft_wrap=True)
         return
     grid = Table.grid(padding=(0, 1))

@@ -1,4 +1,4 @@
-"""Fetching robots.txt and its like through Scrapy's engine: its handlers and middlewares, but politesse's outcomes."""
+"""A fetcher over Scrapy's engine: Scrapy's handlers and middlewares, politesse's outcomes."""
 
 from __future__ import annotations
 
@@ -41,38 +41,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROBOTS_TXT: Final = "politesse_robots_txt"
-"""In the meta of a request for robots.txt, or another file that the gate asks for: how many octets have come."""
+"""The meta key of a request for robots.txt or another file of the gate: the number of octets received."""
 
-ASKED_FOR: Final[ContextVar[Request | None]] = ContextVar("ASKED_FOR", default=None)
-"""The request on whose behalf robots.txt is asked for; the task that asks inherits it."""
+CAUSE: Final[ContextVar[Request | None]] = ContextVar("CAUSE", default=None)
+"""The request for which robots.txt is fetched; the fetching task inherits it."""
 
-_PRIORITY: Final = 1000  # as that of Scrapy's own middleware
+_PRIORITY: Final = 1000  # as in Scrapy's own middleware
 _TIMEOUT_S: Final = 30.0  # for one fetch with all its redirects
-_GRACE_S: Final = 2.0  # Scrapy's own timeout is to come first, so that the connection is given up in its way
+_GRACE_S: Final = 2.0  # so that Scrapy's own timeout comes first, and closes the connection properly
 _EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
 
 
 class EngineFetcher:
-    """A Fetcher over ``crawler.engine``: what it asks for passes the downloader middlewares and no spider.
+    """A Fetcher over ``crawler.engine``: its requests pass the downloader middlewares, but no spider middleware.
 
     It counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
-    ``robots_parsed``. An address can be judged only where a URL names one: what names resolve to, Scrapy tells nobody
-    beforehand.
+    ``robots_parsed``. Only addresses in URLs are checked: Scrapy does not reveal what a name resolves to before it
+    connects.
 
     Args:
-        crawler: whose engine.
-        on_error: ``"disallow"``; or ``"allow"`` to take every fault of a robots.txt for its lack.
+        crawler: with the engine.
+        on_error: ``"disallow"``; or ``"allow"`` to treat every fault of a robots.txt as if there were none.
     """
 
     def __init__(self, crawler: Crawler, on_error: str) -> None:
         self._crawler = crawler
         self._allows = on_error == "allow"
         self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
-        build_from_crawler(self._parser, crawler, b"")  # what it lacks is to be told now, not in the midst of a crawl
+        build_from_crawler(self._parser, crawler, b"")  # a missing dependency is reported now, not during the crawl
         crawler.signals.connect(self._bytes_received, signals.bytes_received)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask once, redirects included as far as the request says."""
+        """Fetch once, following as many redirects as the request permits."""
         hops = Hops(request)
         try:
             async with asyncio.timeout(_TIMEOUT_S + _GRACE_S):
@@ -86,13 +86,13 @@ class EngineFetcher:
         if not request.first_url:
             self._count("request_count")
         if isinstance(result, FetchFault) and result.location:
-            return result  # it is the next hop that comes to something
+            return result  # the outcome is that of the next hop
         if isinstance(result, FetchResponse):
-            await self._tell(result)
+            await self._send_parsed(result)
         return self._excused(result) if self._allows else result
 
     async def aclose(self) -> None:
-        """Look at no more bodies."""
+        """Disconnect from the crawler's signals."""
         self._crawler.signals.disconnect(self._bytes_received, signals.bytes_received)
 
     async def _fetch(self, hops: Hops) -> FetchResult:
@@ -105,7 +105,7 @@ class EngineFetcher:
         return answer
 
     async def _hop(self, hops: Hops, guard: AddressGuard, until_s: float) -> FetchResult | None:
-        """Make one request; None where its redirect is to be followed."""
+        """Make one request; None if its redirect is followed."""
         if not guard.permits_host(URL(hops.url, encoded=True).host or ""):
             return hops.fault(FaultKind.REDIRECT_TARGET, guard.refusal)
         response = await self._download(hops, until_s)
@@ -117,12 +117,12 @@ class EngineFetcher:
             if not isinstance(target, FetchFault):
                 hops.seen.append(target[1])
                 return None
-            if hops.request.last or not target.location:  # else the answer to count is that of the next hop
+            if hops.request.last or not target.location:  # otherwise the answer of the next hop is counted
                 self._count_response(hops, response.status)
             return replace(target, private=guard.private)
         self._count_response(hops, response.status)
         body, truncated = b"", False
-        if 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
+        if 200 <= response.status <= 299:  # noqa: PLR2004 - only these bodies are read
             try:
                 body, truncated = _body(response, headers)
             except BodyError as error:
@@ -134,9 +134,9 @@ class EngineFetcher:
         try:
             return await self._crawler.engine.download_async(request)
         except IgnoreRequest as error:
-            # Scrapy's own middleware does not count it either, but lets the site be crawled.
+            # Scrapy's own middleware does not count this either, but then allows the site.
             return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
-        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything, and all closes the gate
+        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything; every fault closes the gate
             logger.error(  # noqa: TRY400 - exc_info is not printable
                 "Error downloading %(request)s: %(f_exception)s\n%(traceback)s",  # Scrapy's own words
                 {
@@ -155,25 +155,25 @@ class EngineFetcher:
         timeout_s = min(max(left_s, 0.001), settings.getfloat("DOWNLOAD_TIMEOUT") or left_s)
         return Request(
             url,
-            # Undecoded, so that what has come so far can be counted against the limit.
+            # Without a coding, so that the octets received can be counted against the limit.
             headers={"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions},
             priority=_PRIORITY,
             callback=NO_CALLBACK,
             meta={
                 ROBOTS_TXT: 0,
-                "dont_obey_robotstxt": True,  # or it would wait for itself
+                "dont_obey_robotstxt": True,  # otherwise it would wait for itself
                 "allow_offsite": True,  # a site may redirect its robots.txt to another one (RFC 9309 2.3.1.2)
-                # The table of outcomes says what a status means and when to ask again, a stored copy how old it is:
-                # a middleware that followed, repeated or remembered would leave nothing of that to be seen.
+                # The table of outcomes needs every status, and a stored copy its age: middlewares that follow
+                # redirects, repeat requests or cache answers would hide both.
                 "dont_redirect": True,
                 "dont_retry": True,
                 "dont_cache": True,
                 "dont_merge_cookies": True,
-                # A slot of its own, so that it waits behind no page and no delay of AutoThrottle's.
+                # A slot of its own: it must not wait for pages, nor for AutoThrottle's delay.
                 "download_slot": f"robots.txt: {url}",
                 "autothrottle_dont_adjust_delay": True,
                 "download_timeout": timeout_s,
-                # Of what is announced and of what is decoded; what comes is stopped much earlier.
+                # For Content-Length and for decoded bodies; _bytes_received stops others much earlier.
                 "download_maxsize": MAX_BODY_BYTES,
                 "download_warnsize": 0,
                 "download_fail_on_dataloss": True,
@@ -181,31 +181,31 @@ class EngineFetcher:
         )
 
     def _bytes_received(self, data: bytes, request: Request) -> None:
-        """Stop a robots.txt that has become longer than anybody reads."""
+        """Stop a robots.txt that exceeds the limit."""
         so_far = request.meta.get(ROBOTS_TXT)
         if so_far is not None:
             request.meta[ROBOTS_TXT] = so_far = so_far + len(data)
             if so_far > MIN_BODY_BYTES:
                 raise StopDownload(fail=False)
 
-    async def _tell(self, response: FetchResponse) -> None:
-        """Send ``robots_parsed``, as Scrapy does from 2.18 on, with a parser of what holds now."""
+    async def _send_parsed(self, response: FetchResponse) -> None:
+        """Send ``robots_parsed``, as Scrapy does since 2.18, with a parser of the rules that hold now."""
         signal = getattr(signals, "robots_parsed", None)
-        asked_for = ASKED_FOR.get()
-        if signal is None or asked_for is None or response.status == 304:  # noqa: PLR2004 - nothing new
+        cause = CAUSE.get()
+        if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
             return
-        body = response.body  # there is none but with a file
+        body = response.body  # empty unless there is a file
         if not _settles(response.status) and not self._allows:
             body = _EVERYTHING_DISALLOWED
         parser = build_from_crawler(self._parser, self._crawler, body)
-        await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=asked_for)
+        await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=cause)
 
     def _excused(self, result: FetchResult) -> FetchResult:
-        """Return ``result``, or that there is no robots.txt where it would close the site."""
+        """Return ``result``, or an outcome that allows the site if ``result`` would close it."""
         if isinstance(result, FetchResponse) and (result.conditional or _settles(result.status)):
             return result
         fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
-        # The one fault that opens a site; a status of 404 would do so too, but is not what was answered.
+        # The only fault that opens a site (RFC 9309 2.3.1.2); a status of 404 would too, but was not the answer.
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
         return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
 
@@ -220,13 +220,13 @@ class EngineFetcher:
 
 
 def _is_robots_txt(request: FetchRequest) -> bool:
-    """Whether a robots.txt is fetched, wherever redirects have led."""
+    """Return whether the first URL of the fetch is that of a robots.txt."""
     url = request.first_url or request.url
     return url == Origin.of(url).robots_url
 
 
 def _headers(headers: Headers) -> dict[str, str]:
-    """Return the first of each name, in lower case; all of Cache-Control (RFC 9110 5.3)."""
+    """Return the first value of each name, in lower case; Cache-Control combined (RFC 9110 5.3)."""
     texts = {
         name.decode("latin-1").lower(): [value.decode("utf-8", "surrogateescape") for value in headers.getlist(name)]
         for name in headers
@@ -237,12 +237,12 @@ def _headers(headers: Headers) -> dict[str, str]:
 
 
 def _settles(status: int) -> bool:
-    """Whether an answer says what may be crawled: 206 is a part of a file, 429 says nothing about it."""
+    """Return whether a status decides what may be crawled; 206 is part of a file, 429 says nothing about it."""
     return status // 100 in {2, 4} and status not in {206, 429}
 
 
 def _body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:
-    """Return the body, decoded if no middleware has done so, and whether it was cut; raises BodyError."""
+    """Return the body, decoded unless a middleware has done so, and whether it was cut; raises BodyError."""
     if "download_stopped" in response.flags:
         return cut_at_line_end(response.body, min(MIN_BODY_BYTES, len(response.body))), True
     empty = response.status == 204 or not response.body  # noqa: PLR2004
@@ -262,7 +262,7 @@ def _kind(error: Exception) -> FaultKind:
 
 
 def _types(*names: str) -> tuple[type[Exception], ...]:
-    """Return those of Scrapy's exceptions that there are: before 2.15 it raised those of Twisted."""
+    """Return the exceptions that this version of Scrapy defines: before 2.15 it raised those of Twisted."""
     return tuple(getattr(scrapy.exceptions, name) for name in names if hasattr(scrapy.exceptions, name))
 
 
