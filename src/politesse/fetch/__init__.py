@@ -1,4 +1,4 @@
-"""Getting a file over HTTP, and the parts that a fetcher of your own needs: redirects, bounded bodies, addresses."""
+"""Fetching a file over HTTP, and the parts for a fetcher of your own: redirects, bounded bodies, addresses."""
 
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops

@@ -1,10 +1,10 @@
 """Usage preferences: what sites say about the use of their content, purpose by purpose. Values only.
 
 A usage preference is not a permission to request: it is reported beside the verdict and never changes it. Each
-mechanism has its own rules for which of its statements apply: the longest path (Content-Usage), the group (Content-Signal), the
-first location and the nearest place (TDMRep). These rules are applied first, each mechanism by itself. The statements
-that remain are combined by the most restrictive preference (draft-ietf-aipref-vocab 5.1): one refusal outweighs every
-permission.
+mechanism has its own rules for which of its statements apply: the longest path (Content-Usage), the group
+(Content-Signal), the first location and the nearest place (TDMRep). These rules are applied first, each mechanism by
+itself. The statements that remain are combined by the most restrictive preference (draft-ietf-aipref-vocab 5.1): one
+refusal outweighs every permission.
 """
 
 from __future__ import annotations
