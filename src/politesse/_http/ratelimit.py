@@ -49,7 +49,7 @@ def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float,
 
 
 def _members(value: str) -> dict[str, dict[str, str]]:
-    """Return the parameters of each list member by its name; a field without semicolons is one member without a name."""
+    """Return the parameters of each list member by its name; one without a name if there are no semicolons."""
     value = value[:_MAX_FIELD]
     if ";" not in value:
         return {"": dict(_PARAMETER.findall(value))} if value else {}
