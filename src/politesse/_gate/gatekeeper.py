@@ -30,7 +30,8 @@ from politesse.clock import SystemClock
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.events import Event, Publisher
 from politesse.fetch.addresses import SystemResolver
-from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+from politesse.fetch.aiohttp import AiohttpFetcher
+from politesse.fetch.options import FetchOptions
 from politesse.origin import Origin, split
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse import AiohttpFetcher, FetchOptions, Gatekeeper
 from politesse.cli.asking import CONNECT_TIMEOUT_S, USER_AGENT, no_impersonation
-from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.ports import FetchResponse
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse.fetch.addresses import PublicResolver
-from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+from politesse.fetch.aiohttp import AiohttpFetcher
+from politesse.fetch.options import FetchOptions
 
 __all__ = ["REDIRECTS", "AiohttpFetcher", "BodyError", "BoundedBody", "FetchOptions", "Hops", "PublicResolver"]

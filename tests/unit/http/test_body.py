@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._http.body import BodyError, BoundedBody
-from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.ports import FaultKind
 from politesse.robots import RobotsTxt
 from politesse.robots.lexer import cut_at_line_end
