@@ -41,7 +41,8 @@ from politesse.errors import (
 )
 from politesse.events import ComponentFailed, Event
 from politesse.fetch.addresses import PublicResolver
-from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+from politesse.fetch.aiohttp import AiohttpFetcher
+from politesse.fetch.options import FetchOptions
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics

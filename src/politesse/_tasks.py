@@ -1,4 +1,4 @@
-"""Helpers for asyncio tasks: a time limit by any clock, and telling a cancellation from an error."""
+"""Helpers for asyncio tasks: a time limit by any clock, and whether an exception is a cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -> bool:
     """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
 
-    Work that is late is cancelled, as it is when the caller is, and not waited for any more: it may not obey.
+    Late work is cancelled, and so is the work of a cancelled caller. Its end is not awaited: it may ignore the
+    cancellation.
     """
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -23,7 +24,7 @@ async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -
 
     timer = clock.call_later(limit_s, end)
     work.add_done_callback(end)
-    work.add_done_callback(_ignore_error)  # the caller may be cancelled at the very step at which the work fails
+    work.add_done_callback(_ignore_error)  # the caller may be cancelled in the same step in which the work fails
     try:
         await over
     finally:
@@ -34,15 +35,15 @@ async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -
 
 
 def _ignore_error(work: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody waits for: asyncio would log it as forgotten."""
+    """Retrieve an error that nobody awaits; otherwise asyncio logs it as never retrieved."""
     if not work.cancelled():
         work.exception()
 
 
 def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Return whether ``error`` ends ``task``: it was cancelled, or its coroutine is closed after its loop is gone.
+    """Return whether ``error`` ends ``task`` itself: it was cancelled, or its coroutine is closed without its loop.
 
-    If not, a component raised it: then nobody who waits for the task was cancelled either.
+    Otherwise a component raised the exception, and the callers that wait for the task were not cancelled either.
     """
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Remote text, made fit for a terminal or a log."""
+"""Remote text: the characters that separate it, and how it is shown in a terminal or a log."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def printable(text: str) -> str:
-    """Return remote text with every character escaped that could steer a terminal or forge a log line.
+    """Return remote text with every character escaped that could control a terminal or forge a log line.
 
-    RFC 9309 3: what a robots.txt says is untrusted.
+    RFC 9309 3: the content of a robots.txt is untrusted.
     """
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def printable_traceback(error: BaseException) -> str:
-    """Return the traceback of ``error`` fit for a log, instead of ``exc_info``, which shows its words as they are.
+def shortened(text: str, max_length: int) -> str:
+    """Return at most ``max_length`` characters of remote text as ``printable`` does; ``...`` stands for the rest."""
+    return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
-    They may be remote text. Each line is indented, so that none can pass for a log line of its own.
+
+def printable_traceback(error: BaseException) -> str:
+    """Return the traceback of ``error`` for a log, with unprintable characters escaped, which ``exc_info`` does not do.
+
+    Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record.
     """
     lines = "".join(traceback.format_exception(error)).split("\n")
     return "\n".join(f"  {printable(line)}" for line in lines if line)

@@ -1,4 +1,4 @@
-"""Time as an argument: wall time is stored, monotonic time paces, and no function mixes them."""
+"""Time as an argument: wall time is stored, monotonic time sets the pace, and no function mixes them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A call that is to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Call it off; without effect if it has come."""
+        """Cancel the call; no effect if it was made already."""
 
 
 class Clock(Protocol):
-    """What the impure parts of politesse know of time.
+    """The only source of time for the parts of politesse that are not pure.
 
-    It may name, as a text ``run``, the run of its monotonic clock: readings that bear the same name can be compared.
+    A clock may have an attribute ``run``, a string that names the run of its monotonic clock: monotonic readings can be
+    compared if they come from the same run.
     """
 
     def wall(self) -> float:
-        """Return the Unix time in seconds; it may jump."""
+        """Return the Unix time in seconds; it may jump in either direction."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment; it never goes back."""
+        """Return seconds since an arbitrary moment; never decreases."""
 
     async def sleep(self, delay_s: float, /) -> None:
         """Wait for ``delay_s`` seconds; return at once if that is not positive."""
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer:
-        """Call ``callback`` from the event loop in ``delay_s`` seconds; it may come a little early or late."""
+        """Call ``callback`` from the event loop in ``delay_s`` seconds, perhaps a little early or late."""
 
 
 class SystemClock:
     """The clocks of the machine and of the running event loop.
 
+    >>> SystemClock().monotonic() >= 0
+    True
+
     Attributes:
-        run: names this process: elsewhere the monotonic clock may count from another moment.
+        run: a name for this process: in another one the monotonic clock may count from another moment.
     """
 
     run: Final = token_hex(8)
@@ -60,6 +64,6 @@ class SystemClock:
 
 
 def run_of(clock: Clock) -> str:
-    """Return the name of the run of a monotonic clock; of one that has no name, a name that nobody else knows."""
+    """Return the name of the run of a monotonic clock; for a clock without one, a new random name."""
     run: str | None = getattr(clock, "run", None)
     return token_hex(8) if run is None else run

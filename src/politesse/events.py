@@ -1,4 +1,4 @@
-"""How a layer tells what happened: events are published, subscribers are called, nothing below knows them."""
+"""Events: a layer publishes what happened, and subscribers are called. No layer knows its subscribers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,27 @@ logger = logging.getLogger("politesse")
 
 
 class Event:
-    """The base of all events; every layer defines those that it emits."""
+    """The base of all events. Each layer defines those that it emits.
+
+    >>> from politesse import Event, RobotsFetched
+    >>> issubclass(RobotsFetched, Event)
+    True
+    """
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised what it should not, or took too long. It never opens the gate.
+    """A fetcher, a store or a parser raised an unexpected exception, or took too long. It never opens the gate.
+
+    >>> ComponentFailed(None, "store", TimeoutError("did not close in 5 s"))
+    ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
 
     Attributes:
-        origin: the origin that was asked about; None for a store that does not close in time.
+        origin: the origin in question; None for a store that does not close in time.
         component: ``"fetcher"``, ``"store"``, ``"cache"``, or ``"files"`` for files beside robots.txt.
-        error: what it raised.
+        error: the exception that was raised.
     """
 
     origin: Origin | None
@@ -38,11 +46,17 @@ class ComponentFailed(Event):
 
 
 class Publisher:
-    """Calls its subscribers in the order in which they came.
+    """Calls its subscribers in the order in which they subscribed.
 
-    A subscriber is a plain function and must not block. One that raises is logged with its traceback and
-    harms neither the others nor the decision that the event tells of. A CancelledError is an error like any other
-    there: a function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
+    A subscriber is a plain function and must not block. One that raises is logged with its traceback; the other
+    subscribers are called all the same, and the decision stands. A CancelledError is logged like any other error,
+    because a plain function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
+
+    >>> publisher = Publisher()
+    >>> unsubscribe = publisher.subscribe(print)
+    >>> publisher.publish(ComponentFailed(None, "store", TimeoutError()))
+    ComponentFailed(origin=None, component='store', error=TimeoutError())
+    >>> unsubscribe()
     """
 
     __slots__ = ("subscribers",)
@@ -51,7 +65,7 @@ class Publisher:
         self.subscribers: tuple[Callable[[Event], None], ...] = ()
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with every event from now on; the returned function ends it."""
+        """Call ``subscriber`` with every event from now on; the returned function unsubscribes it."""
         self.subscribers = (*self.subscribers, subscriber)
 
         def unsubscribe() -> None:
@@ -69,6 +83,6 @@ class Publisher:
                 subscriber(event)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # noqa: BLE001 - somebody else's code: told in full, and the gate goes on
-                told = printable(repr(event)), printable_traceback(error)
-                logger.error("a subscriber failed on %s\n%s", *told)  # noqa: TRY400 - exc_info is not printable
+            except BaseException as error:  # noqa: BLE001 - foreign code: logged in full, and the gate goes on
+                shown = printable(repr(event)), printable_traceback(error)
+                logger.error("a subscriber failed on %s\n%s", *shown)  # noqa: TRY400 - exc_info is not printable

@@ -1,4 +1,4 @@
-"""Whose robots.txt counts for a URL: scheme, host and port, and the request target that its rules judge."""
+"""The origin of a URL, which its robots.txt applies to, and the request target, which the rules are compared with."""
 
 from __future__ import annotations
 
@@ -10,39 +10,45 @@ from urllib.parse import quote, unquote
 
 import idna
 
+from politesse._text import CONTROL
 from politesse.errors import InvalidURL
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 MAX_URL_LENGTH: Final = 20_480
-"""Characters of the longest URL, and octets of the longest request target, that are judged.
+"""The longest URL in characters, and the longest request target in octets.
 
-RFC 9110 4.1 asks all to support 8,000 octets, few servers take more than 16 KiB, and the longest pattern that Google's
-reader keeps of a line has 16,663. What a decision costs is bounded by octets of patterns times octets of the target, so
-the target must be bounded, too.
+RFC 9110 4.1: all should support 8,000 octets. Few servers accept more than 16 KiB, and Google's parser keeps at most
+16,663 octets of a line. The cost of a decision is bounded by octets of patterns times octets of the target, so the
+target must be bounded, too.
 """
 
-# RFC 3986 3.2.2 allows more in a reg-name than any host name holds; what DNS and hosts files know is this.
+# RFC 3986 3.2.2 allows more characters in a reg-name; DNS and hosts files allow these.
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
-# WHATWG URL 3.5: a host whose last label is a number is an IPv4 address or nothing at all.
+# WHATWG URL 3.5: a host whose last label is a number is an IPv4 address, or invalid.
 _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)", re.DOTALL)
 _UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_PORT = 65535
-_MAX_HOST = 253  # octets of a name, without the dot of the root: RFC 1035 2.3.4
-_MAX_HOST_TEXT = 1024  # characters before they are mapped to A-labels, which takes more than linear time
+_MAX_HOST = 253  # RFC 1035 2.3.4: octets of a name, without the dot of the root
+_MAX_HOST_TEXT = 1024  # characters before the mapping to A-labels, which takes more than linear time
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port: what one robots.txt speaks for (RFC 9309 2.3).
+    """Scheme, host and port: the scope of one robots.txt (RFC 9309 2.3).
+
+    >>> origin = Origin.of("https://user@Example.com:443/page")
+    >>> origin
+    Origin(scheme='https', host='example.com', port=443)
+    >>> origin.robots_url
+    'https://example.com/robots.txt'
 
     Attributes:
         scheme: ``http`` or ``https``.
         host: lower case; A-labels; IPv6 in RFC 5952 form within brackets. A trailing dot is kept, because the
-            server sees it in the Host header and may answer differently.
-        port: 0 to 65535, the scheme's default where the URL named none.
+            server receives it in the Host header and may respond differently.
+        port: 0 to 65535; the scheme's default if the URL has none.
     """
 
     scheme: str
@@ -51,22 +57,30 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Origin:
-        """Return the origin of ``url``; raises InvalidURL."""
+        """Return the origin of ``url``.
+
+        Raises:
+            InvalidURL: it is not an absolute http(s) URL.
+        """
         return split(url)[0]
 
     @classmethod
     def given(cls, origin: Origin | str) -> Origin:
-        """Return the origin that is given as such, or as an URL of it; raises InvalidURL."""
+        """Return ``origin`` itself, or the origin of a URL.
+
+        Raises:
+            InvalidURL: the text is not an absolute http(s) URL.
+        """
         return cls.of(origin) if isinstance(origin, str) else origin
 
     @property
     def robots_url(self) -> str:
-        """Where the robots.txt of this origin lives."""
+        """The URL of the robots.txt of this origin."""
         return f"{self}/robots.txt"
 
     @property
     def pacing_host(self) -> str:
-        """The host as a machine that bears load: no scheme, no port, no trailing dot."""
+        """The host that requests are paced by: without scheme, port and trailing dot."""
         return self.host.rstrip(".")
 
     def __str__(self) -> str:
@@ -79,19 +93,22 @@ def split(url: str) -> tuple[Origin, str]:
     """Split an absolute http(s) URL into its origin and its request target.
 
     The target is path and query as written, never empty, without the fragment (RFC 9309 2.2.2). Userinfo is
-    dropped. Raises InvalidURL for anything that has no such parts, or is longer than MAX_URL_LENGTH.
+    dropped.
+
+    Raises:
+        InvalidURL: the text is not such a URL, or is longer than MAX_URL_LENGTH.
     """
     if len(url) > MAX_URL_LENGTH:
         raise InvalidURL(url, f"has {len(url)} characters; {MAX_URL_LENGTH} are more than servers take")
-    if (control := _CONTROL.search(url)) is not None:
-        # Clients disagree about these (some drop tabs and line ends), so no answer could be trusted.
+    if (control := CONTROL.search(url)) is not None:
+        # Clients disagree about these (some drop tabs and line ends), so a verdict would be for another URL.
         raise InvalidURL(url, f"holds the control character {control.group()!r}; percent-encode it")
     parts = _URL.match(url)
     if parts is None:
         raise InvalidURL(url, "is not an absolute URL; give scheme and host, as in 'https://example.com/page'")
     scheme = parts["scheme"].lower()
     if scheme not in DEFAULT_PORTS:
-        raise InvalidURL(url, f"has the scheme {scheme!r:.50}; robots.txt speaks for http and https only")
+        raise InvalidURL(url, f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
     host, port = _host_and_port(url, parts["authority"], DEFAULT_PORTS[scheme])
     target = parts["target"]
     if not target.startswith("/"):
@@ -100,18 +117,22 @@ def split(url: str) -> tuple[Origin, str]:
 
 
 def escaped(target: str) -> str:
-    """Return the octets that a server wrote as a request target: only those that no URL holds are escaped."""
+    """Return a request target from a server, with only those octets escaped that are invalid in a URL."""
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 
 def target_of(url: str) -> str:
-    """Return the request target of a URL, as ``split`` does, or what starts with ``/`` itself; raises InvalidURL."""
+    """Return the request target of a URL, as ``split`` does; a text that starts with ``/`` is returned unchanged.
+
+    Raises:
+        InvalidURL: the text is neither.
+    """
     return url if url[:1] == "/" else split(url)[1]
 
 
 def _host_and_port(url: str, authority: str, default_port: int) -> tuple[str, int]:
     if "\\" in authority:
-        # To RFC 3986 it is a part of the userinfo, to WHATWG URL the end of the host: another server.
+        # In RFC 3986 it is a part of the userinfo, in WHATWG URL the end of the host: another server.
         raise InvalidURL(url, "has a backslash before its path; clients disagree about the host")
     host_port = authority.rpartition("@")[2]
     if host_port.startswith("["):
@@ -140,7 +161,7 @@ def _ipv6(url: str, literal: str) -> str:
     except ValueError:
         raise InvalidURL(url, f"has the IPv6 literal {literal!r:.80}, which is not an address") from None
     if address.scope_id is not None:
-        raise InvalidURL(url, "names a network interface; a zone has no meaning outside this machine")
+        raise InvalidURL(url, "names a network interface; a zone has no meaning outside of this machine")
     if address.ipv4_mapped is not None:
         return f"[::ffff:{address.ipv4_mapped}]"  # RFC 5952 5; not every Python prints it so
     return f"[{address.compressed}]"
@@ -164,23 +185,23 @@ def _host(url: str, text: str) -> str:
 
 
 def _decoded(url: str, text: str) -> str:
-    """Return a host with its escapes decoded, once: RFC 3986 3.2.2, the octets are UTF-8 and then go through IDNA."""
+    """Return a host with its escapes decoded once (RFC 3986 3.2.2: the octets are UTF-8, before IDNA)."""
     try:
         name = unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidURL(url, f"has the host {text!r:.80}, whose escapes are no UTF-8") from None
+        raise InvalidURL(url, f"has the host {text!r:.80}, whose escapes are not UTF-8") from None
     if name != text and not text.isascii():
-        # Some clients map it to A-labels first, with the escapes in them: another host, once they are decoded.
-        raise InvalidURL(url, f"has the host {text!r:.80}, only a part of which is escaped; clients disagree about it")
+        # Some clients map it to A-labels before they decode the escapes: another host.
+        raise InvalidURL(url, f"has the host {text!r:.80}, which is partly escaped; clients disagree about it")
     return name
 
 
 def _a_label(url: str, text: str) -> str:
-    """Return the A-labels of ``text`` as aiohttp's URL library makes them, so that the key is the server asked."""
+    """Return the A-labels of ``text`` as aiohttp's URL library does, so that the origin is the server requested."""
     try:
         return idna.encode(text, uts46=True).decode("ascii").lower()
     except UnicodeError:
-        pass  # IDNA 2008 knows no symbols, and names such as those with emoji were registered under IDNA 2003
+        pass  # IDNA 2008 forbids symbols, but names with emoji, for example, were registered under IDNA 2003
     try:
         return text.encode("idna").decode("ascii").lower()
     except UnicodeError as error:

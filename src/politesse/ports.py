@@ -1,4 +1,4 @@
-"""What the cache asks of the world outside: protocols, and the small values that they pass."""
+"""The ports between politesse and the outside: protocols, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""The largest file that any setting lets in."""
+"""The largest value of any setting for the size of a file, in octets."""
 
 
 class FaultKind(StrEnum):
-    """Why there is no usable answer."""
+    """Why a fetch has no usable response.
+
+    >>> FaultKind.TLS
+    <FaultKind.TLS: 'tls'>
+    """
 
     DNS = "dns"
     CONNECT = "connect"
@@ -26,27 +30,30 @@ class FaultKind(StrEnum):
     TLS = "tls"
     TIMEOUT = "timeout"
     PROTOCOL = "protocol"
-    """What came is not HTTP."""
+    """The response is not valid HTTP."""
     TRUNCATED = "truncated"
-    """The body ended before its announced end; or nothing announced one, and it ended in an error."""
+    """The body is shorter than announced, or has no announced end and ended in an error."""
     ENCODING = "encoding"
-    """The content encoding is unknown, broken, or was not asked for."""
+    """The content encoding is unknown, broken, or was not requested."""
     REDIRECT_LIMIT = "redirect-limit"
     """More redirects than are followed, or a loop."""
     REDIRECT_TARGET = "redirect-target"
-    """A redirect without a usable http(s) target, or to one that must not be followed."""
+    """A redirect without a valid http(s) target, or to a target that must not be fetched."""
     HOST_CLOSED = "host-closed"
-    """The host has asked to be left alone, so it was not asked."""
+    """The host is closed by an earlier 429 or 503, so no request was sent."""
     INTERNAL = "internal"
     """The fetcher itself failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What makes a request conditional; valid for the URL that the copy came from and no other.
+    """The validators of a copy, for a conditional request to the URL that it came from, and to no other.
+
+    >>> Validators("https://example.com/robots.txt", etag='"v1"', last_modified="").etag
+    '"v1"'
 
     Attributes:
-        url: that URL.
+        url: the URL of the copy.
         etag: the ETag as received, or empty.
         last_modified: the Last-Modified as received, or empty.
     """
@@ -58,17 +65,21 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Ask for a file of ``origin``: its robots.txt, unless another is named.
+    """A request for a file of ``origin``, which is robots.txt by default.
+
+    >>> from politesse import Origin
+    >>> FetchRequest(Origin.of("https://example.com"), max_redirects=5).url
+    'https://example.com/robots.txt'
 
     Attributes:
-        origin: whose.
+        origin: the origin of the file.
         max_redirects: how many redirects to follow; one more is a REDIRECT_LIMIT fault.
-        validators: of the copy at hand, or None to ask without condition.
-        path: which file, its query included; starts with ``/`` and is sent as it is.
-        redirected: whether a redirect has sent us here, in a request before this one, from another host or a public
-            address: then what no redirect may reach, a private address above all, is not to be asked.
-        first_url: the URL that was to be fetched, where redirects have led from there to here; else empty.
-        last: whether this is the last hop: a redirect of its answer is one too many.
+        validators: of the present copy, or None for an unconditional request.
+        path: path and query of the file; starts with ``/`` and is sent unchanged.
+        redirected: True if a redirect from another host or a public address led here, in an earlier request; private
+            addresses are then refused.
+        first_url: the URL before the redirects that led here; empty without redirects.
+        last: whether this is the last hop: a further redirect exceeds the limit.
     """
 
     origin: Origin
@@ -81,21 +92,24 @@ class FetchRequest:
 
     @property
     def url(self) -> str:
-        """What to ask for."""
+        """The URL of the file."""
         return f"{self.origin}{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """An answer, whatever its status.
+    """A response with any status.
+
+    >>> FetchResponse(200, "https://example.com/robots.txt", body=b"User-agent: *").truncated
+    False
 
     Attributes:
         status: the HTTP status of the last hop.
         final_url: the URL of the last hop.
-        headers: of the last hop, names in lower case, the first of each name.
-        body: decoded; at most the fetcher's limit, its unfinished last line dropped.
+        headers: of the last hop; names in lower case, the first line of each name.
+        body: decoded, up to the fetcher's limit; a cut body ends with a complete line.
         truncated: whether the body was longer than the limit.
-        conditional: whether the last hop was asked with validators, so that a 304 means something.
+        conditional: whether the last hop was requested with validators, so that a 304 has a meaning.
     """
 
     status: int
@@ -108,18 +122,21 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchFault:
-    """No usable answer.
+    """A fetch without a usable response.
+
+    >>> FetchFault(FaultKind.DNS, "no such host", "https://example.com/robots.txt").kind
+    <FaultKind.DNS: 'dns'>
 
     Attributes:
-        kind: the sort of fault.
+        kind: the kind of the fault.
         detail: what happened, as a phrase for people.
         final_url: the URL of the hop that failed.
-        status: of that hop, where one came.
-        retry_after_s: in how many seconds to ask again, where that is known.
-        location: of a REDIRECT_LIMIT, the URL that the redirect which was not followed leads to; empty for a loop, or
-            where the fetcher does not tell.
-        private: whether what redirected us is at a private address; None where that is not known.
-        final: of a REDIRECT_LIMIT, that it would be the same if more redirects were followed.
+        status: of that hop; None without a response.
+        retry_after_s: in how many seconds to try again; None if unknown.
+        location: for a REDIRECT_LIMIT, the target of the redirect that was not followed; empty for a loop, or if the
+            fetcher does not report it.
+        private: whether the redirecting server has a private address; None if unknown.
+        final: for a REDIRECT_LIMIT, whether following more redirects would give the same result.
     """
 
     kind: FaultKind
@@ -136,47 +153,63 @@ FetchResult = FetchResponse | FetchFault
 
 
 class Fetcher(Protocol):
-    """Fetches robots.txt, and other files that a site keeps at a well-known path, over any HTTP client.
+    """Fetches robots.txt, and other files at well-known paths, with any HTTP client.
 
-    It bounds time and size, sends no cookies and no credentials, and returns faults instead of raising them. Whatever
-    it raises all the same closes the gate.
+    A fetcher bounds time and size, sends no cookies and no credentials, and returns faults instead of raising them. Any
+    exception closes the gate.
 
     The gate follows redirects: it makes a request with ``max_redirects=0`` for each hop, once the host of that hop may
-    be asked, and takes ``location`` of the REDIRECT_LIMIT for the next one. The time limit of the fetcher holds for the
-    first hop; all later ones have what that leaves of 30 seconds, or of ``FetchOptions.total_timeout_s``. So a fetcher
-    has to tell the ``location``. One that does not is asked once more, to follow up to ``max_redirects`` itself and
-    check each hop: what it follows is asked without regard to the hosts on the way. A REDIRECT_LIMIT without
-    ``location`` does not open a site unless it is ``final``, or the answer to such a second request.
+    be requested, and continues with the ``location`` of the REDIRECT_LIMIT. So a fetcher should report ``location``.
+    The time limit of the fetcher applies to the first hop; the later ones share the rest of 30 seconds, or of
+    ``FetchOptions.total_timeout_s``. If ``location`` is missing, the fetcher is called once more, to follow up to
+    ``max_redirects`` itself and check each hop; closed hosts on the way are not respected then. A REDIRECT_LIMIT
+    without ``location`` allows a site only if it is ``final``, or the result of that second call.
 
-    A redirect from a public address may not lead to a private one. Who can see addresses says ``private`` of the hop
-    that redirects, and refuses private addresses to a request that is ``redirected``.
+    A redirect from a public address must not lead to a private one. A fetcher that knows addresses reports ``private``
+    for the redirecting hop, and refuses private addresses for a request that is ``redirected``.
     """
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask once."""
+        """Make one request."""
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 class Store(Protocol):
-    """Keeps records, by origin. It may forget any of them at any time."""
+    """Keeps records by origin. It may drop any record at any time."""
 
     async def get(self, key: str, /) -> bytes | None:
-        """Return the record, or None; raises StoreError."""
+        """Return the record, or None.
+
+        Raises:
+            StoreError: the record could not be read.
+        """
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record in place of the one before; raises StoreError."""
+        """Keep a record, replacing an earlier one.
+
+        Raises:
+            StoreError: the record could not be written.
+        """
 
     async def delete(self, key: str, /) -> None:
-        """Forget a record, if there is one; raises StoreError."""
+        """Delete a record if there is one.
+
+        Raises:
+            StoreError: the record could not be deleted.
+        """
 
     async def aclose(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 class Resolver(Protocol):
-    """Finds the addresses of a host name."""
+    """Looks up the addresses of a host name."""
 
     async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-        """Return IPv4 and IPv6 addresses as text, in the order to try; raises OSError."""
+        """Return IPv4 and IPv6 addresses as text, in the order to try.
+
+        Raises:
+            OSError: the name has no address, or the lookup failed.
+        """

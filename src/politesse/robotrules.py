@@ -1,4 +1,4 @@
-"""The interface of Perl's WWW::RobotRules, for those who know it or move from it: files in, answers out, no fetching.
+"""The interface of Perl's WWW::RobotRules: it takes files and returns answers, and fetches nothing.
 
 ::
 
@@ -6,9 +6,9 @@
     rules.parse("https://example.com/robots.txt", content)
     if rules.allowed("https://example.com/page"): ...
 
-One thing differs from Perl, and is meant to: there the answer for a site that was never parsed is -1, which is true in
-a bare test, so that the example of the book that teaches it fetches the page. Here only ALLOWED is true. And sites are
-kept apart by their scheme too, not by host and port alone.
+Two differences from Perl are intended. In Perl the answer for a site that was never parsed is -1, which is true in a
+bare test, so that code from the documentation fetches the page; here only ALLOWED is true. And sites are distinguished
+by scheme, too, not only by host and port.
 """
 
 from __future__ import annotations
@@ -35,34 +35,47 @@ _ALLOW: Final = "Allow: "
 Value = TypeVar("Value")
 
 
-class Answer(IntEnum):
-    """What ``allowed`` says; true only for ALLOWED."""
+class RobotRulesAnswer(IntEnum):
+    """The result of ``RobotRules.allowed``; true only for ALLOWED.
+
+    >>> bool(RobotRulesAnswer.UNKNOWN)
+    False
+    """
 
     ALLOWED = 1
     DENIED = 0
     UNKNOWN = -1
-    """The site was not parsed, or its rules are stale."""
+    """No robots.txt of the site was parsed, or its rules are stale."""
 
     def __bool__(self) -> bool:
-        return self is Answer.ALLOWED
+        return self is RobotRulesAnswer.ALLOWED
+
+
+Answer = RobotRulesAnswer
+"""The name of RobotRulesAnswer in earlier releases."""
 
 
 class RobotRules:
-    """The rules of many sites for one robot, as WWW::RobotRules keeps them; plain, in memory, for one thread.
+    r"""The rules of many sites for one robot, as in WWW::RobotRules; in memory, for one thread.
 
-    A site is named by a URL of it, or as ``"example.com:80"``: port 443 then stands for https, any other for http.
-    A rule is a path that may not be requested, or ``"Allow: "`` and a path; the first that fits decides.
+    A site is given by one of its URLs, or as ``"example.com:80"``: port 443 means https, any other port http. A rule is
+    a path that may not be requested, or ``"Allow: "`` and a path; the first matching rule decides.
+
+    >>> rules = RobotRules("ExampleBot/1.0")
+    >>> rules.parse("https://example.com/robots.txt", b"User-agent: *\nDisallow: /private")
+    >>> rules.allowed("https://example.com/private/page")
+    <RobotRulesAnswer.DENIED: 0>
 
     Args:
-        name: of the robot; its first word without a version counts. A line of a robots.txt names the robot if one of
-            the two names is a part of the other; with ``perl_exact`` if the line is a part of the robot's.
-        perl_exact: read files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as written.
-            Else as the draft of 1996 has it, and the tables of "HTTP: The Definitive Guide". What remains different:
-            /robots.txt itself is always allowed, and a version behind a name of the file is no part of it.
+        name: the name of the robot; only its first word counts, without a version. A User-agent line matches if one of
+            the two names contains the other; with ``perl_exact`` if the robot's name contains that of the line.
+        perl_exact: reads files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as written.
+            By default they are read as in the draft of 1996, and the tables of "HTTP: The Definitive Guide". Two
+            differences remain: /robots.txt itself is always allowed, and a version after a name in the file is ignored.
         clock: returns the Unix time.
 
     Raises:
-        ConfigurationError: for a name without a word.
+        ConfigurationError: the name has no word.
     """
 
     def __init__(self, name: str, *, perl_exact: bool = False, clock: Callable[[], float] = time.time) -> None:
@@ -73,7 +86,11 @@ class RobotRules:
         self._sites: dict[str, _Site] = {}
 
     def agent(self, name: str | None = None) -> str:
-        """Return the robot's name; with another one, take it on, and forget all sites: they were read for the first."""
+        """Return the robot's name. A different ``name`` replaces it and removes all sites, parsed for the old one.
+
+        Raises:
+            ConfigurationError: the new name has no word.
+        """
         before = self._name
         if name is not None and (short := _short(name)) != before:
             self._name = short
@@ -81,19 +98,20 @@ class RobotRules:
         return before
 
     def is_me(self, name: str) -> bool:
-        """Whether the value of a User-agent line is a part of the robot's name, in whatever case."""
+        """Whether the robot's name contains the value of a User-agent line; case-insensitive."""
         return name.lower() in self._name.lower()
 
     def parse(self, url: str, content: bytes | str, fresh_until: float | None = None) -> None:
-        """Read a robots.txt; its rules replace those that its site had.
+        """Parse a robots.txt; its rules replace those of its site. Never raises on content.
 
         Args:
-            url: where it was got; its site is what counts.
-            content: as it came. Nothing in it raises.
-            fresh_until: the Unix time from which on it is unknown again; a day from now unless given, as nobody should
-                go by an older one. (WWW::RobotRules has a year.)
+            url: the URL of the file; only its site matters.
+            content: the content of the file.
+            fresh_until: the Unix time after which the rules are unknown again; by default a day from now (RFC 9309 2.4;
+                WWW::RobotRules uses a year).
 
-        Raises InvalidURL.
+        Raises:
+            InvalidURL: ``url`` is not an absolute http(s) URL.
         """
         origin = Origin.of(url)
         site = self._site(origin)
@@ -102,21 +120,24 @@ class RobotRules:
         site.compiled = compiled
         site.rules = _texts(compiled, as_written=not self._perl_exact)
 
-    def allowed(self, url: str) -> Answer:
-        """Return whether a URL may be requested. What is not http(s) is none of a robots.txt's business: ALLOWED.
+    def allowed(self, url: str) -> RobotRulesAnswer:
+        """Return whether a URL may be requested. robots.txt does not apply to other schemes than http(s): ALLOWED.
 
-        Raises InvalidURL for an http(s) URL that names no site.
+        Raises:
+            InvalidURL: it is an http(s) URL without a valid host or port.
         """
         if url.partition(":")[0].strip().lower() not in {"http", "https"}:
-            return Answer.ALLOWED
+            return RobotRulesAnswer.ALLOWED
         origin, target = split(url)
         site = self._sites.get(str(origin))
         if site is None or site.fresh_until is None or site.fresh_until < self._clock():
-            return Answer.UNKNOWN
-        return Answer.ALLOWED if self._compiled(origin, site).judge(target).allowed else Answer.DENIED
+            return RobotRulesAnswer.UNKNOWN
+        return (
+            RobotRulesAnswer.ALLOWED if self._compiled(origin, site).judge(target).allowed else RobotRulesAnswer.DENIED
+        )
 
     def visit(self, site: str, at: float | None = None) -> None:
-        """Note a visit, at the Unix time ``at`` or now."""
+        """Record a visit at the Unix time ``at``, by default now."""
         noted = self._site(_origin(site))
         noted.visits += 1
         noted.last_visit = self._clock() if at is None else at
@@ -130,7 +151,7 @@ class RobotRules:
         return self._look_up(site).last_visit
 
     def fresh_until(self, site: str, until: float | None = None) -> float | None:
-        """Return until when the rules are known, None if they are not; then set it if ``until`` is given."""
+        """Return the Unix time until which the rules are known, None if they are unknown; then set it to ``until``."""
         before = self._look_up(site).fresh_until
         if until is not None:
             self._site(_origin(site)).fresh_until = until
@@ -141,7 +162,11 @@ class RobotRules:
         return list(self._look_up(site).rules)
 
     def push_rules(self, site: str, *rules: str) -> None:
-        """Add rules behind those that there are. Raises ConfigurationError for one that is more than a line."""
+        """Append rules.
+
+        Raises:
+            ConfigurationError: a rule is more than one line, or contains ``#``.
+        """
         for rule in rules:
             if "#" in rule or len(f"{rule}.".splitlines()) > 1:
                 raise ConfigurationError(f"push_rules(..., {rule!r:.100}): give a path, which is one line without '#'")
@@ -150,12 +175,12 @@ class RobotRules:
         pushed.compiled = None
 
     def clear_rules(self, site: str) -> None:
-        """Drop the rules; what is known of visits and freshness stays, so that all is allowed while it is fresh."""
+        """Remove the rules. Visits and freshness stay, so that everything is allowed while they are fresh."""
         cleared = self._look_up(site)
         cleared.rules, cleared.compiled = [], None
 
     def dump(self) -> str:
-        """Return all of it as JSON, for ``load``."""
+        """Return all sites as JSON, for ``load``."""
         sites = {
             key: {
                 "rules": site.rules,
@@ -170,20 +195,24 @@ class RobotRules:
 
     @classmethod
     def load(cls, dumped: str, *, clock: Callable[[], float] = time.time) -> RobotRules:
-        """Return what ``dump`` has written. Raises ConfigurationError for anything else."""
+        """Return the RobotRules of a ``dump``.
+
+        Raises:
+            ConfigurationError: ``dumped`` is not such a dump.
+        """
         try:
-            told = json.loads(dumped)
-            if told["version"] != _VERSION:
-                raise ConfigurationError(f"a dump of version {told['version']!r:.20}: this reads version {_VERSION}")
-            loaded = cls(told["agent"], perl_exact=_a(bool, told["perl_exact"]), clock=clock)
-            for key, said in told["sites"].items():
+            saved = json.loads(dumped)
+            if saved["version"] != _VERSION:
+                raise ConfigurationError(f"a dump of version {saved['version']!r:.20}: this reads version {_VERSION}")
+            loaded = cls(saved["agent"], perl_exact=_a(bool, saved["perl_exact"]), clock=clock)
+            for key, said in saved["sites"].items():
                 site = loaded._site(Origin.of(key))
                 loaded.push_rules(key, *(_a(str, rule) for rule in said["rules"]))
                 site.fresh_until = _moment(said["fresh_until"])
                 site.visits = _a(int, said["visits"])
                 site.last_visit = _moment(said["last_visit"])
         except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError, InvalidURL) as error:
-            raise ConfigurationError(f"this is no dump of RobotRules: {error!r:.200}") from error
+            raise ConfigurationError(f"this is not a dump of RobotRules: {error!r:.200}") from error
         return loaded
 
     def __repr__(self) -> str:
@@ -205,7 +234,7 @@ class RobotRules:
 
 
 class _Site:
-    """What is known of a site."""
+    """The state of a site."""
 
     __slots__ = ("compiled", "fresh_until", "last_visit", "rules", "visits")
 
@@ -238,7 +267,7 @@ def _texts(compiled: RuleSet, *, as_written: bool) -> list[str]:
 
 def _a(kind: type[Value], value: object) -> Value:
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r:.50} where {kind.__name__} is to stand")
+        raise TypeError(f"{value!r:.50} in place of a value of type {kind.__name__}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The words of an answer: values only, made by the layers above and read by people and programs."""
+"""Verdicts and waits: the values of an answer, made by the layers above and read by people and programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from politesse._reasons import ALLOWING, BY_USAGE, UNDECIDED, WORDS, AccessResult, Reason
 from politesse._text import printable
 from politesse.errors import PolitesseError
 from politesse.usage.model import NOTHING_STATED
@@ -15,77 +16,40 @@ if TYPE_CHECKING:
     from politesse.usage.model import Usage
 
 
-class AccessResult(StrEnum):
-    """What the attempt to get a robots.txt came to (RFC 9309 2.3.1)."""
-
-    SUCCESSFUL = "successful"
-    """2xx: the rules of the file hold."""
-    UNAVAILABLE = "unavailable"
-    """4xx, or too many redirects: everything may be requested."""
-    FORBIDDEN = "forbidden"
-    """401 or 403 where those are read as a refusal: complete disallow."""
-    UNREACHABLE = "unreachable"
-    """5xx, a fault of the network, or no usable answer: complete disallow."""
-    TOO_MANY_REQUESTS = "too-many-requests"
-    """429: no page for now, and robots.txt is asked for again before any."""
-
-
-class Reason(StrEnum):
-    """Why a verdict is what it is."""
-
-    ALLOW_RULE = "allow-rule"
-    """An Allow line is the most specific match."""
-    DISALLOW_RULE = "disallow-rule"
-    """A Disallow line is the most specific match."""
-    NOT_ALLOWED = "not-allowed"
-    """No Allow line matches, and the file allows nothing else: the rule is the first such line (Conner 2.0)."""
-    NO_RULE = "no-rule"
-    """The file restricts nothing here: no group, or no rule of the group, matches."""
-    ROBOTS_TXT = "robots-txt"
-    """robots.txt itself may always be requested (RFC 9309 2.2.2)."""
-    UNAVAILABLE = "unavailable"
-    """There is no robots.txt: see AccessResult.UNAVAILABLE."""
-    FORBIDDEN = "forbidden"
-    """See AccessResult.FORBIDDEN."""
-    UNREACHABLE = "unreachable"
-    """robots.txt could not be got: see AccessResult.UNREACHABLE."""
-    TOO_MANY_REQUESTS = "too-many-requests"
-    """See AccessResult.TOO_MANY_REQUESTS; the verdict's ``not_before`` tells until when."""
-    POLICY_DENY = "policy-deny"
-    """A host policy of this crawler denies the host."""
-    POLICY_EXEMPT = "policy-exempt"
-    """A host policy of this crawler exempts the host from robots.txt."""
-    TOO_SLOW = "too-slow"
-    """The site asks for a pace that this crawler will not keep, so it stays away."""
-    USAGE_DISALLOWED = "usage-disallowed"
-    """The site allows the request, but not a use that this crawler makes (``enforce_usage``)."""
-    USAGE_UNKNOWN = "usage-unknown"
-    """It could not be learned whether the site allows such a use."""
-    INVALID_URL = "invalid-url"
-    """The text is no http(s) URL; only where many are judged at once, elsewhere InvalidURL is raised."""
-
-
-ALLOWING: Final = frozenset(
-    {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
-)
-"""The reasons that allow; all others deny."""
-
-_BY_USAGE: Final = frozenset({Reason.USAGE_DISALLOWED, Reason.USAGE_UNKNOWN})
-
-UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.INVALID_URL})
-"""The reasons that deny because nothing could be learned, not because the site said so."""
+__all__ = [
+    "ALLOWING",
+    "UNDECIDED",
+    "WITHOUT_RULE",
+    "AccessResult",
+    "Bound",
+    "Disallowed",
+    "Match",
+    "NotYet",
+    "Reason",
+    "Rule",
+    "Source",
+    "StatesUsage",
+    "TooFar",
+    "Verdict",
+    "utc",
+]
 
 
 class Rule:
-    """One Allow or Disallow line of a file.
+    r"""One Allow or Disallow line of a file.
+
+    >>> from politesse import RobotsTxt
+    >>> rule = RobotsTxt.parse(b"User-agent: *\nDisallow: /private").rules_for("ExampleBot").match("/private/a").rule
+    >>> rule.line, rule.value, rule.allow
+    (2, '/private', False)
 
     Attributes:
-        line: its line number, from 1.
+        line: the line number, from 1.
         field: the field name as the file spells it.
         value: the path pattern as the file spells it.
-        pattern: the path pattern in the normal form that is compared; its length in octets is what ranks it.
+        pattern: the path pattern in the normal form that is compared; a longer one, in octets, has precedence.
         allow: whether it allows.
-        known_match: ``match``, once it was asked for.
+        known_match: the cached value of ``match``.
     """
 
     __slots__ = ("allow", "field", "known_match", "line", "pattern", "value")
@@ -100,7 +64,7 @@ class Rule:
 
     @property
     def match(self) -> Match:
-        """The answer where it is the most specific match; made on demand, for most rules never decide anything."""
+        """The match where this rule is the most specific one; created on demand, because most rules never decide."""
         if self.known_match is None:
             self.known_match = Match(Reason.ALLOW_RULE if self.allow else Reason.DISALLOW_RULE, self)
         return self.known_match
@@ -113,14 +77,18 @@ class Rule:
 
 
 class Match:
-    """Whether a target is allowed, and what decided; true only for allowed.
+    r"""Whether a target is allowed, and what decided; true only if it is allowed.
+
+    >>> from politesse import RobotsTxt
+    >>> RobotsTxt.parse(b"User-agent: *\nDisallow: /private").rules_for("ExampleBot").match("/private/a")
+    Match(allowed=False, rule=<Rule line 2: 'Disallow: /private'>)
 
     Attributes:
         allowed: the answer.
-        rule: the most specific match, or None where no rule decided.
-        reason: why; of a file ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
-        bound_reached: whether the bound on the matching work of one decision was reached. Then rules were not compared;
-            a Disallow among them counts as matching, an Allow as not.
+        rule: the most specific match, or None if no rule decided.
+        reason: why; a file gives ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
+        bound_reached: whether the bound on the matching work of one decision was reached. The rules that were not
+            compared then count as matching if they are Disallow rules, and as not matching if they are Allow rules.
     """
 
     __slots__ = ("allowed", "bound_reached", "reason", "rule")
@@ -139,25 +107,29 @@ class Match:
 
 
 WITHOUT_RULE: Final = {reason: Match(reason) for reason in Reason}
-"""The matches that no rule decided."""
+"""The matches without a rule, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The copy of a robots.txt, or the lack of one, that an answer came from.
+    """The copy of a robots.txt that an answer is based on, or the failed attempt to fetch one.
+
+    >>> url = "https://example.com/robots.txt"
+    >>> Source(url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0, 1_800_086_400.0).fault
+    ''
 
     Attributes:
-        robots_url: where the file was asked for.
-        result: what the attempt came to.
-        status: the HTTP status, None where there was no answer.
-        final_url: where the answer came from, after redirects.
+        robots_url: the URL of the file.
+        result: the result of the fetch.
+        status: the HTTP status, None if there was no answer.
+        final_url: the URL that answered, after redirects.
         fetched_wall: Unix time of the answer, or of the 304 that last confirmed it.
-        fresh_until_wall: Unix time until which it holds without being asked for again.
-        fault: what went wrong, as a phrase; empty where nothing did. On a SUCCESSFUL source: why an older copy
+        fresh_until_wall: Unix time until which the copy is fresh; after that it is fetched again.
+        fault: what went wrong, as a phrase; empty if nothing did. On a SUCCESSFUL source: why an older copy
             still serves.
-        not_before: Unix time before which the host asked for no request, or before which robots.txt will not be
-            asked for again; None where neither is known.
-        of_host: whether ``not_before`` was said of the host, as 429 says it, and not of robots.txt alone.
+        not_before: Unix time before which the host wants no request, or before which robots.txt is not fetched again;
+            None if neither is known.
+        of_host: whether ``not_before`` applies to the whole host, as that of a 429 does, or to robots.txt alone.
     """
 
     robots_url: str
@@ -175,25 +147,32 @@ class StatesUsage(Protocol):
     """What a site says about the use of its content."""
 
     def usage(self, url: str, /) -> Usage:
-        """Return what is said about a URL."""
+        """Return the preferences that apply to a URL."""
         ...
 
 
 class Verdict:
-    """May this URL be requested, and why. True in a bare test only if it may.
+    """Whether this URL may be requested, and why. True in a bare test only if it may.
+
+    >>> verdict = Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY), note="paused")
+    >>> bool(verdict), verdict.reason
+    (False, <Reason.POLICY_DENY: 'policy-deny'>)
+    >>> print(verdict)
+    disallowed: https://example.com/a (a host policy denies this host: paused)
 
     Attributes:
-        url: the URL that was asked about, as given.
-        agent: the product tokens that the groups were chosen by.
-        allowed: the answer. With ``mode="report"`` always true: ``reason`` and ``rule`` tell what would hold.
+        url: the URL in question, as given.
+        agent: the product tokens that selected the groups.
+        allowed: the answer. With ``mode="report"`` always true: ``reason`` and ``rule`` show what would apply.
         match: reason and rule.
-        source: the copy of robots.txt that was read; None where none was needed.
-        age_s: seconds since that copy was got or confirmed, at the moment of the decision, by the clock that says more.
-        note: the words of the host policy that decided, or what is wrong with the URL; else empty.
-        site_usage: what the file says about the use of content; None where it says nothing. See ``usage``.
+        source: the copy of robots.txt that was read; None if none was needed.
+        age_s: seconds since that copy was fetched or confirmed, at the moment of the decision: the larger of the wall
+            clock's and the monotonic clock's.
+        note: the reason given by the host policy that decided, or what is wrong with the URL; otherwise empty.
+        site_usage: what the file says about the use of content; None if it says nothing. See ``usage``.
     """
 
-    # Plain slots, and the parts shared rather than copied: one is made for each question.
+    # Plain slots, with shared parts: one verdict is created for each question.
     __slots__ = ("age_s", "agent", "allowed", "match", "note", "site_usage", "source", "url")
 
     def __init__(
@@ -218,7 +197,7 @@ class Verdict:
 
     @property
     def reason(self) -> Reason:
-        """Why."""
+        """Why the answer is what it is."""
         return self.match.reason
 
     @property
@@ -228,18 +207,21 @@ class Verdict:
 
     @property
     def not_before(self) -> float | None:
-        """Until when to wait, as the source says; see there."""
+        """Unix time before which to send no request; see ``Source.not_before``."""
         return None if self.source is None else self.source.not_before
 
     @property
     def usage(self) -> Usage | None:
-        """What robots.txt says about the use of the page, and tdmrep.json where it was asked for ``enforce_usage``.
+        """What robots.txt says about the use of the page, and tdmrep.json if ``enforce_usage`` had it fetched.
 
-        It changes the answer only if that says so. Made when it is asked for. None where the page may not be requested
-        for another reason, be it that this gate only reports: preferences exist for what may be requested only
+        It changes the answer only with ``enforce_usage``. Computed on access. None if the page may not be requested for
+        another reason, in report mode too: preferences apply only to what may be requested
         (draft-ietf-aipref-attach 3.4). Without a robots.txt, nothing is stated.
+
+        Raises:
+            InvalidURL: the URL is invalid, which ``check`` and ``peek`` have ruled out.
         """
-        if not self.match.allowed and self.reason not in _BY_USAGE:
+        if not self.match.allowed and self.reason not in BY_USAGE:
             return None
         return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(self.url)
 
@@ -258,7 +240,7 @@ class Verdict:
         return not self.match.allowed
 
     def explain(self) -> str:
-        """Tell in a few lines the answer, the rule, the copy it stands in, its age and what comes next."""
+        """Return a few lines of text: the answer, the rule, the copy that contains it, its age and its expiry."""
         lines = [
             f"{self._answer()}: {printable(self.url)}",
             f"  agent:  {self.agent}",
@@ -278,14 +260,14 @@ class Verdict:
         return "allowed" if self.allowed else "disallowed"
 
     def _because(self) -> str:
-        words = _WORDS[self.reason]
+        words = WORDS[self.reason]
         if self.match.bound_reached and self.reason is Reason.DISALLOW_RULE:
-            words = "a Disallow rule counts as the most specific match, for the bound of matching work was reached"
+            words = "the bound of matching work was reached, so a Disallow rule counts as the most specific match"
         if self.rule is not None:
             return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
         if self.reason is Reason.UNREACHABLE and self.source is not None:
             return f"{words}: {printable(self.source.fault)}"
-        if self.reason is Reason.INVALID_URL or self.reason in _BY_USAGE:
+        if self.reason is Reason.INVALID_URL or self.reason in BY_USAGE:
             return f"{words} {printable(self.note)}"
         return f"{words}: {printable(self.note)}" if self.note else words
 
@@ -294,24 +276,6 @@ _BOUND_REACHED: Final = (
     "the rules take too much work to compare them all; of the others a Disallow counts as matching, an Allow as not"
 )
 
-_WORDS: Final = {
-    Reason.ALLOW_RULE: "an Allow rule is the most specific match",
-    Reason.DISALLOW_RULE: "a Disallow rule is the most specific match",
-    Reason.NOT_ALLOWED: "nothing is allowed but what Allow rules match, the first of them",
-    Reason.NO_RULE: "no rule matches",
-    Reason.ROBOTS_TXT: "robots.txt itself may always be requested",
-    Reason.UNAVAILABLE: "there is no robots.txt to restrict it",
-    Reason.FORBIDDEN: "robots.txt is forbidden to us, and so is the site",
-    Reason.UNREACHABLE: "robots.txt is unreachable, so everything is disallowed",
-    Reason.TOO_MANY_REQUESTS: "the server answered robots.txt with 429, so every page waits",
-    Reason.POLICY_DENY: "a host policy denies this host",
-    Reason.POLICY_EXEMPT: "a host policy exempts this host",
-    Reason.TOO_SLOW: "the site asks for a slower pace than this crawler keeps",
-    Reason.USAGE_DISALLOWED: "the site does not want its content used for",
-    Reason.USAGE_UNKNOWN: "it is not known whether the site wants its content used for",
-    Reason.INVALID_URL: "the URL",
-}
-
 
 def _explain_source(source: Source, age_s: float) -> list[str]:
     status = "no answer" if source.status is None else f"status {source.status}"
@@ -319,7 +283,7 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     if source.final_url != source.robots_url:
         lines.append(f"  after redirects: {printable(source.final_url)}")
     if source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
-        lines.append(f"  asked:  {age_s:.0f} s ago")  # "not before" tells when again
+        lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is when it is fetched again
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
     if source.fault and source.result is not AccessResult.UNREACHABLE:  # there it is the reason
@@ -328,7 +292,11 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
 
 
 class Bound(StrEnum):
-    """What bound a wait."""
+    """What sets the earliest start of the next request.
+
+    >>> Bound("crawl-delay")
+    <Bound.CRAWL_DELAY: 'crawl-delay'>
+    """
 
     FLOOR = "floor"
     """The crawler's own ``min_delay_s``."""
@@ -338,28 +306,31 @@ class Bound(StrEnum):
     RULE_OF_THUMB = "rule-of-thumb"
     """Twice the last retrieval, at least ten seconds (Conner 2.0)."""
     ADAPTIVE = "adaptive"
-    """The host's own slowness."""
+    """The host answers slowly."""
     RATE_LIMIT = "rate-limit"
-    """RateLimit headers: what is left of a quota, before it is spent."""
+    """RateLimit headers: the rest of a quota is spread over its window."""
     RETRY_AFTER = "retry-after"
     BACKOFF = "backoff"
     """429 or 503 without a Retry-After."""
     IN_FLIGHT = "in-flight"
-    """As many requests as are allowed at once are under way."""
+    """The limit of concurrent requests is reached."""
     ROBOTS_TXT = "robots-txt"
-    """robots.txt is not known yet: it is being asked for."""
+    """robots.txt is being fetched."""
     ADDRESS = "address"
-    """The host's address is not known yet, and the pace goes by it: it is being looked up."""
+    """The host's address, which has a pace of its own, is being looked up."""
     QUEUE = "queue"
-    """Others have waited for longer."""
+    """Other requests have waited longer."""
 
 
 class NotYet:
-    """No turn now, and when to ask again; false in a bare test.
+    """No turn is free now; false in a bare test.
+
+    >>> NotYet(1_800_000_000.0, Bound.CRAWL_DELAY)
+    <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
 
     Attributes:
-        not_before: the Unix time before which there will be none; others may be before us even then.
-        bound_by: what binds the wait.
+        not_before: the earliest Unix time of a turn; other requests may come first even then.
+        bound_by: what sets that time.
     """
 
     __slots__ = ("bound_by", "not_before")
@@ -378,6 +349,10 @@ class NotYet:
 class Disallowed(PolitesseError):
     """The request must not be made.
 
+    >>> raise Disallowed(Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY)))
+    Traceback (most recent call last):
+    politesse.verdict.Disallowed: disallowed: https://example.com/a (a host policy denies this host)
+
     Attributes:
         verdict: the answer, with its reason, rule and source.
     """
@@ -390,10 +365,14 @@ class Disallowed(PolitesseError):
 class TooFar(PolitesseError):
     """No turn comes within the time that the caller would wait.
 
+    >>> raise TooFar("a.test", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5)
+    Traceback (most recent call last):
+    politesse.verdict.TooFar: no turn at a.test within 5 s: <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
+
     Attributes:
-        host: where.
-        not_yet: when it may come, and what binds that.
-        max_wait_s: how long the caller would wait, in seconds.
+        host: the host of the request.
+        not_yet: the earliest time of a turn, and what sets it.
+        max_wait_s: how many seconds the caller would wait.
     """
 
     def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
@@ -407,7 +386,7 @@ class TooFar(PolitesseError):
 
 
 def utc(wall: float) -> str:
-    """Return a Unix time as ISO 8601 in UTC, to the second; a time beyond the calendar as its number."""
+    """Return a Unix time as ISO 8601 in UTC, to the second; a time beyond the calendar as a number."""
     try:
         return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):

@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
+import builtins
 import pickle
+import re
+from importlib import import_module
 
-from politesse import Bound, Disallowed, Gatekeeper, NotYet, TooFar
+import aiohttp
+import httpx
+
+from politesse import Bound, Disallowed, Gatekeeper, NotYet, TooFar, errors
 from politesse.integrations.httpx import RequestTooFar
 from politesse.testing import ScriptedFetcher
+
+TREE = re.compile(r"^    (?P<indent>[│ ├└─]*)(?P<name>\w+) *(?:[^\n]*\(also an? (?P<also>[\w.]+)\))?", re.MULTILINE)
+ALSO = {"aiohttp.ClientError": aiohttp.ClientError, "httpx.RequestError": httpx.RequestError}
+
+
+def drawn() -> dict[str, tuple[str, str]]:
+    """Return for each exception of the drawing its parent and its other base."""
+    found: dict[str, tuple[str, str]] = {}
+    path: list[str] = []
+    for line in TREE.finditer((errors.__doc__ or "").partition("::\n\n")[2].partition("\n\n")[0]):
+        del path[len(line["indent"]) // 4 :]
+        found[line["name"]] = (path[-1] if path else "", line["also"] or "")
+        path.append(line["name"])
+    return found
+
+
+def subclasses(base: type[Exception]) -> list[type[Exception]]:
+    return [base, *(below for one in base.__subclasses__() for below in subclasses(one))]
+
+
+def test_tree_of_exceptions_is_drawn_as_it_is() -> None:
+    for module in ("politesse.queue", "politesse.integrations.aiohttp", "politesse.integrations.httpx"):
+        import_module(module)
+    tree = drawn()
+    public = [
+        one for one in subclasses(errors.PolitesseError) if one.__name__[0] != "_" and "tests" not in one.__module__
+    ]
+    assert {one.__name__ for one in public} == set(tree)
+    for one in public[1:]:
+        parent, also = tree[one.__name__]
+        bases = {base.__name__ for base in one.__bases__}
+        assert parent in bases
+        assert len(bases) == 1 + bool(also)
+        if also:
+            assert issubclass(one, ALSO.get(also) or getattr(builtins, also))
 
 
 def test_what_comes_too_late_survives_a_pickle() -> None:

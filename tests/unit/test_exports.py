@@ -77,3 +77,11 @@ def test_pure_package_needs_neither_aiohttp_nor_an_event_loop(package: str, unne
         [sys.executable, "-c", program, politesse.__path__[0]], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_names_of_earlier_releases_stay() -> None:
+    from politesse import robotrules
+    from politesse.page import DirectiveStatement, Statement
+
+    assert Statement is DirectiveStatement
+    assert robotrules.Answer is robotrules.RobotRulesAnswer

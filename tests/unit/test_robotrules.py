@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.robotrules import Answer, RobotRules
+from politesse.robotrules import RobotRules, RobotRulesAnswer
 
 JOE = "http://www.joes-hardware.com"
 MARY = "http://www.marys-antiques.com"
@@ -45,19 +45,19 @@ def test_the_user_agent_of_a_browser_is_named_mozilla_as_in_perl(*, exact: bool)
     rules = RobotRules("Mozilla/5.0 (compatible; FooBot/1.0)", perl_exact=exact)
     rules.parse("http://h/robots.txt", "User-agent: mozilla\nDisallow: /m\n\nUser-agent: FooBot\nDisallow: /f\n")
     assert rules.agent() == "Mozilla"
-    assert rules.allowed("http://h/m") is Answer.DENIED
-    assert rules.allowed("http://h/f") is Answer.ALLOWED
+    assert rules.allowed("http://h/m") is RobotRulesAnswer.DENIED
+    assert rules.allowed("http://h/f") is RobotRulesAnswer.ALLOWED
 
 
 def test_all_records_for_everybody_are_added_up_as_in_perl() -> None:
     rules = RobotRules("FooBot/1.0", perl_exact=True)
     rules.parse("http://h/robots.txt", "User-agent: *\nDisallow: /x\n\nUser-agent: *\nDisallow: /y\n")
     assert rules.rules("http://h/") == ["/x", "/y"]
-    assert rules.allowed("http://h/y") is Answer.DENIED
+    assert rules.allowed("http://h/y") is RobotRulesAnswer.DENIED
 
 
 def test_only_allowed_is_true() -> None:
-    assert {answer.name: (int(answer), bool(answer)) for answer in Answer} == {
+    assert {answer.name: (int(answer), bool(answer)) for answer in RobotRulesAnswer} == {
         "ALLOWED": (1, True),
         "DENIED": (0, False),
         "UNKNOWN": (-1, False),
@@ -89,19 +89,19 @@ def test_sites_are_kept_apart(*, exact: bool) -> None:
     rules = RobotRules("SuperRobot/1.0", perl_exact=exact)
     rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow: /tools\n")
     rules.parse(f"{MARY}/robots.txt", b"User-agent: *\nDisallow: /private\n")
-    assert rules.allowed(f"{JOE}/tools/x") is Answer.DENIED
-    assert rules.allowed(f"{JOE}/private") is Answer.ALLOWED
-    assert rules.allowed(f"{MARY}/private") is Answer.DENIED
-    assert rules.allowed(f"{MARY}/tools/x") is Answer.ALLOWED
-    assert rules.allowed("http://elsewhere.example/") is Answer.UNKNOWN
+    assert rules.allowed(f"{JOE}/tools/x") is RobotRulesAnswer.DENIED
+    assert rules.allowed(f"{JOE}/private") is RobotRulesAnswer.ALLOWED
+    assert rules.allowed(f"{MARY}/private") is RobotRulesAnswer.DENIED
+    assert rules.allowed(f"{MARY}/tools/x") is RobotRulesAnswer.ALLOWED
+    assert rules.allowed("http://elsewhere.example/") is RobotRulesAnswer.UNKNOWN
 
 
 def test_a_port_and_a_scheme_are_sites_of_their_own() -> None:
     rules = RobotRules("x")
     rules.parse("http://www.sn.no:8080/robots.txt", "User-agent: *\nDisallow: /\n")
-    assert rules.allowed("http://www.sn.no:8080/x") is Answer.DENIED
-    assert rules.allowed("http://www.sn.no/x") is Answer.UNKNOWN
-    assert rules.allowed("https://www.sn.no:8080/x") is Answer.UNKNOWN
+    assert rules.allowed("http://www.sn.no:8080/x") is RobotRulesAnswer.DENIED
+    assert rules.allowed("http://www.sn.no/x") is RobotRulesAnswer.UNKNOWN
+    assert rules.allowed("https://www.sn.no:8080/x") is RobotRulesAnswer.UNKNOWN
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -109,7 +109,7 @@ def test_parsing_again_replaces(*, exact: bool) -> None:
     rules = RobotRules("x", perl_exact=exact)
     rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow: /\n")
     rules.parse(f"{JOE}/robots.txt", "")
-    assert rules.allowed(f"{JOE}/x") is Answer.ALLOWED
+    assert rules.allowed(f"{JOE}/x") is RobotRulesAnswer.ALLOWED
     assert rules.rules(JOE) == []
 
 
@@ -117,18 +117,18 @@ def test_what_is_stale_is_unknown() -> None:
     clock = Time()
     rules = RobotRules("x", clock=clock)
     rules.parse(f"{JOE}/robots.txt", "", clock.now + 1)
-    assert rules.allowed(f"{JOE}/x") is Answer.ALLOWED
+    assert rules.allowed(f"{JOE}/x") is RobotRulesAnswer.ALLOWED
     clock.now += 2
-    assert rules.allowed(f"{JOE}/x") is Answer.UNKNOWN
+    assert rules.allowed(f"{JOE}/x") is RobotRulesAnswer.UNKNOWN
     rules.parse(f"{JOE}/robots.txt", "")
     assert rules.fresh_until(JOE) == clock.now + 86_400
     assert rules.fresh_until(JOE, clock.now - 1) == clock.now + 86_400
-    assert rules.allowed(f"{JOE}/x") is Answer.UNKNOWN
+    assert rules.allowed(f"{JOE}/x") is RobotRulesAnswer.UNKNOWN
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "mailto:x@example.com", "news:comp.lang.perl", "x/y", ""])
 def test_what_is_not_http_is_allowed(url: str) -> None:
-    assert RobotRules("x").allowed(url) is Answer.ALLOWED
+    assert RobotRules("x").allowed(url) is RobotRulesAnswer.ALLOWED
 
 
 @pytest.mark.parametrize("url", ["http://", "https://[::1", "http:///x"])
@@ -159,7 +159,7 @@ def test_the_antiques_of_mary(path: str, robot: str, *, exact: bool) -> None:
     rules = RobotRules(f"{robot}/1.0", perl_exact=exact)
     rules.parse(f"{MARY}/robots.txt", MARYS_ROBOTS_TXT)
     allowed = robot in TABLE_9_4[path] and not (exact and path in FOR_ALLOW)
-    assert rules.allowed(MARY + path) is (Answer.ALLOWED if allowed else Answer.DENIED)
+    assert rules.allowed(MARY + path) is (RobotRulesAnswer.ALLOWED if allowed else RobotRulesAnswer.DENIED)
 
 
 # "HTTP: The Definitive Guide", table 9-3, and the exact comparison of WWW::RobotRules (its "allowed": index).
@@ -180,24 +180,24 @@ def test_paths_are_compared(rule: str, path: str, *, matches: bool, matches_exac
     for exact, expected in ((False, matches), (True, matches_exactly)):
         rules = RobotRules("x", perl_exact=exact)
         rules.parse(f"{JOE}/robots.txt", f"User-agent: *\nDisallow: {rule}\n")
-        assert rules.allowed(JOE + path) is (Answer.DENIED if expected else Answer.ALLOWED)
+        assert rules.allowed(JOE + path) is (RobotRulesAnswer.DENIED if expected else RobotRulesAnswer.ALLOWED)
 
 
 def test_an_empty_rule_forbids_nothing() -> None:
     for exact in (False, True):
         rules = RobotRules("x", perl_exact=exact)
         rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow:\nDisallow: /a\n")
-        assert rules.allowed(f"{JOE}/a") is Answer.ALLOWED
+        assert rules.allowed(f"{JOE}/a") is RobotRulesAnswer.ALLOWED
 
 
 def test_another_name_forgets_all() -> None:
     rules = RobotRules("One/1.0")
     rules.parse(f"{JOE}/robots.txt", "")
     assert rules.agent("One/2.0") == "One"
-    assert rules.allowed(f"{JOE}/x") is Answer.ALLOWED
+    assert rules.allowed(f"{JOE}/x") is RobotRulesAnswer.ALLOWED
     assert rules.agent("Other") == "One"
     assert rules.agent() == "Other"
-    assert rules.allowed(f"{JOE}/x") is Answer.UNKNOWN
+    assert rules.allowed(f"{JOE}/x") is RobotRulesAnswer.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -223,27 +223,27 @@ def test_visits_are_counted_by_site() -> None:
     rules.visit("h:443")
     assert (rules.no_visits("h:80"), rules.last_visit("h:80")) == (2, clock.now + 5)
     assert rules.no_visits("https://h") == 1
-    assert rules.allowed("http://h/") is Answer.UNKNOWN  # visited, but nothing is known
+    assert rules.allowed("http://h/") is RobotRulesAnswer.UNKNOWN  # visited, but nothing is known
 
 
 def test_rules_are_pushed_and_cleared() -> None:
     clock = Time()
     rules = RobotRules("x", clock=clock)
     rules.push_rules(JOE, "/a", "Allow: /b/c", "/b")
-    assert rules.allowed(f"{JOE}/a") is Answer.UNKNOWN
+    assert rules.allowed(f"{JOE}/a") is RobotRulesAnswer.UNKNOWN
     rules.fresh_until(JOE, clock.now + 60)
     assert [rules.allowed(JOE + path) for path in ("/a", "/b/c", "/b", "/c")] == [
-        Answer.DENIED,
-        Answer.ALLOWED,
-        Answer.DENIED,
-        Answer.ALLOWED,
+        RobotRulesAnswer.DENIED,
+        RobotRulesAnswer.ALLOWED,
+        RobotRulesAnswer.DENIED,
+        RobotRulesAnswer.ALLOWED,
     ]
     rules.push_rules(JOE, "/c")
-    assert rules.allowed(f"{JOE}/c") is Answer.DENIED
+    assert rules.allowed(f"{JOE}/c") is RobotRulesAnswer.DENIED
     assert rules.rules(JOE) == ["/a", "Allow: /b/c", "/b", "/c"]
     rules.clear_rules(JOE)
     assert rules.rules(JOE) == []
-    assert rules.allowed(f"{JOE}/a") is Answer.ALLOWED
+    assert rules.allowed(f"{JOE}/a") is RobotRulesAnswer.ALLOWED
 
 
 def test_rules_of_a_file_are_told_and_added_to() -> None:
@@ -251,9 +251,9 @@ def test_rules_of_a_file_are_told_and_added_to() -> None:
     rules.parse(f"{JOE}/robots.txt", "User-agent: *\nAllow: /a/b\nDisallow: /a\n")
     assert rules.rules(JOE) == ["Allow: /a/b", "/a"]
     rules.push_rules(JOE, "/c")
-    assert rules.allowed(f"{JOE}/a/b") is Answer.ALLOWED
-    assert rules.allowed(f"{JOE}/a") is Answer.DENIED
-    assert rules.allowed(f"{JOE}/c") is Answer.DENIED
+    assert rules.allowed(f"{JOE}/a/b") is RobotRulesAnswer.ALLOWED
+    assert rules.allowed(f"{JOE}/a") is RobotRulesAnswer.DENIED
+    assert rules.allowed(f"{JOE}/c") is RobotRulesAnswer.DENIED
 
 
 @pytest.mark.parametrize("rule", ["/a\nDisallow: /", "/a\r", "/a # b", "/\u2028"])

@@ -28,7 +28,8 @@ from politesse.clock import SystemClock
 from politesse.errors import ConfigurationError
 from politesse.events import Publisher
 from politesse.fetch.addresses import SystemResolver
-from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+from politesse.fetch.aiohttp import AiohttpFetcher
+from politesse.fetch.options import FetchOptions
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from politesse._sites.pages import DataTxtAnswer
     from politesse.clock import Clock
     from politesse.events import Event
-    from politesse.fetch.aiohttp import FetchOptions
+    from politesse.fetch.options import FetchOptions
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Usage
     from politesse.verdict import NotYet

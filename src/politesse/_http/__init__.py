@@ -1,1 +1,1 @@
-"""What HTTP means: dates, freshness, rate limits, redirects, bodies. Pure."""
+"""The semantics of HTTP: dates, freshness, rate limits, redirects, bodies. Pure."""

@@ -1,4 +1,4 @@
-"""A response body, decoded as it comes, bounded in what it may grow to. Pure."""
+"""A response body, decoded incrementally, with a bound on its decoded size. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ _BLOCK: Final = 256  # octets that are decoded at once
 
 
 class BodyError(Exception):
-    """The body is of no use."""
+    """The body cannot be decoded, or is incomplete.
+
+    >>> from politesse.fetch import BoundedBody
+    >>> BoundedBody("br", 1024)
+    Traceback (most recent call last):
+    politesse._http.body.BodyError: the content encoding 'br', which was not requested
+
+    Attributes:
+        kind: the kind of the fault.
+        detail: what is wrong, as a phrase.
+    """
 
     def __init__(self, kind: FaultKind, detail: str) -> None:
         super().__init__(detail)
@@ -24,35 +34,46 @@ class BodyError(Exception):
 
 
 class BoundedBody:
-    """Takes the octets of a body off the wire and keeps at most ``limit`` decoded ones.
+    """Decodes a body incrementally and keeps at most ``limit`` decoded octets.
 
-    A kilobyte of gzip may stand for a gigabyte: the decoder is never asked for more than fits. Octets that decode to
-    nothing are bounded too. What comes of a body does not depend on the pieces in which it comes: it is decoded in
-    blocks of one size, so that the limit and a fault behind it are met in the same order always.
+    A kilobyte of gzip may decode to a gigabyte, so the decoder never produces more than fits. Octets that decode to
+    nothing are bounded, too. The result does not depend on how the body is split: it is decoded in blocks of one size,
+    so the limit and a fault after it are always met in the same order.
+
+    >>> import gzip
+    >>> body = BoundedBody("gzip", limit=1024)
+    >>> body.feed(gzip.compress(b"User-agent: *"))
+    True
+    >>> body.finish()
+    (b'User-agent: *', False)
 
     Args:
-        content_encoding: the header's value.
+        content_encoding: the value of the Content-Encoding header.
         limit: how many decoded octets to keep.
 
     Raises:
-        BodyError: for an encoding that was not asked for.
+        BodyError: the encoding is not identity, gzip or deflate.
     """
 
     def __init__(self, content_encoding: str, limit: int) -> None:
         encoding = content_encoding.strip().lower()
         if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
-            raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not asked for")
+            raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not requested")
         self._encoding = encoding
-        self._wants = limit + 1  # one more, to know whether the limit falls on the end of a line
+        self._wants = limit + 1  # one more, to find out whether a line ends at the limit
         self._limit = limit
         self._encoded = 0
-        self._pending = bytearray()  # less than a block, between two calls
+        self._pending = bytearray()  # less than a block between two calls
         self._ended = False
         self._body = bytearray()
         self._decoder = zlib.decompressobj(_GZIP) if encoding.endswith("gzip") else None
 
     def feed(self, octets: bytes) -> bool:
-        """Take in ``octets``; return whether more are wanted. Raises BodyError if they cannot be decoded."""
+        """Process ``octets``; return whether more are needed.
+
+        Raises:
+            BodyError: they cannot be decoded.
+        """
         if self._encoding in {"", "identity"}:
             self._body += octets[: self._wants - len(self._body)]
         else:
@@ -64,9 +85,10 @@ class BoundedBody:
         return len(self._body) < self._wants
 
     def finish(self) -> tuple[bytes, bool]:
-        """Return what was kept, and whether there was more than the limit: then without its unfinished last line.
+        """Return the decoded octets, and whether the limit cut them; cut octets end with a complete line.
 
-        Raises BodyError if the encoding says that there is more to come, and it did not.
+        Raises:
+            BodyError: the encoded body is incomplete.
         """
         self._decode_block(bytes(self._pending))
         self._pending.clear()
@@ -85,7 +107,7 @@ class BoundedBody:
 
     def _decode(self, octets: bytes) -> None:
         if self._decoder is None and octets:
-            # "deflate" is zlib by RFC 9110 8.4.1.2 and raw in the field: the first octets tell.
+            # "deflate" is the zlib format by RFC 9110 8.4.1.2, but some servers send raw deflate.
             is_zlib = octets[0] & 0x0F == zlib.DEFLATED
             self._decoder = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else _RAW)
         try:
@@ -98,10 +120,10 @@ class BoundedBody:
             raise BodyError(FaultKind.ENCODING, f"the {self._encoding} body is broken: {error}") from error
 
     def _next_member(self, octets: bytes) -> bytes:
-        """RFC 1952 2.2: a gzip file may be several, one behind the other; padding behind the last is dropped."""
+        """RFC 1952 2.2: a gzip file may have several members; octets after the last one are dropped."""
         if not self._encoding.endswith("gzip") or not _GZIP_MAGIC.startswith(octets[: len(_GZIP_MAGIC)]):
             self._ended = True
         elif len(octets) >= len(_GZIP_MAGIC):
             self._decoder = zlib.decompressobj(_GZIP)
             return octets
-        return b""  # half of the mark is kept by the decoder
+        return b""  # the decoder keeps the first octet of a magic number

@@ -1,26 +1,29 @@
-"""Dates as servers write them. Pure."""
+"""Parses the dates of servers. Pure."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Final
+
+_MAX_LENGTH: Final = 64  # the longest form of an HTTP date has 33 characters, that of ISO 8601 35
 
 
 def http_date(value: str) -> float | None:
-    """Return an HTTP date in any of its three forms (RFC 9110 5.6.7) as Unix time; None where it is none."""
-    if not value or len(value) > 64 or not value.isascii():  # noqa: PLR2004 - the longest form has 33 characters
+    """Return an HTTP date in any of its three forms (RFC 9110 5.6.7) as Unix time; None if it is invalid."""
+    if not value or len(value) > _MAX_LENGTH or not value.isascii():
         return None
     try:
         date = parsedate_to_datetime(value)
-        # RFC 9110 5.6.7: an HTTP date is in UTC, with or without saying so.
+        # RFC 9110 5.6.7: an HTTP date is in UTC, whether it says so or not.
         return (date.replace(tzinfo=UTC) if date.tzinfo is None else date).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
 
 
 def iso_date(value: str) -> float | None:
-    """Return a date in ISO 8601, in UTC unless it says otherwise, as Unix time; None where it is none."""
-    if len(value) > 64 or not value.isascii():  # noqa: PLR2004 - the longest form has 35 characters
+    """Return an ISO 8601 date as Unix time, in UTC if it names no zone; None if it is invalid."""
+    if len(value) > _MAX_LENGTH or not value.isascii():
         return None
     try:
         date = datetime.fromisoformat(value.strip())

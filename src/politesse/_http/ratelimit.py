@@ -1,6 +1,6 @@
-"""RateLimit headers: how much of a quota is left, and for how long. Pure.
+"""RateLimit headers: the rest of a quota, and the end of its window. Pure.
 
-Three forms are in the field: ``RateLimit: "name";r=50;t=30`` with ``RateLimit-Policy: "name";q=100;w=60``
+Servers use three forms: ``RateLimit: "name";r=50;t=30`` with ``RateLimit-Policy: "name";q=100;w=60``
 (draft-ietf-httpapi-ratelimit-headers from -08), ``RateLimit: limit=100, remaining=50, reset=30`` with
 ``RateLimit-Policy: 100;w=60`` (from -03), and the fields ``RateLimit-Remaining`` and ``RateLimit-Reset`` (before, and
 with ``X-`` in front), whose reset some servers give as a Unix time.
@@ -26,17 +26,17 @@ _MAX_FIELD: Final = 1024
 
 
 def quota_fields(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of those headers that speak of a quota."""
+    """Return the names of the headers about a quota."""
     if _NAMES.isdisjoint(headers):
-        return ()  # nearly every answer
+        return ()  # most responses
     return tuple(name for name in headers if name in _NAMES)
 
 
 def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float, float] | None:
-    """Return the requests that are left and the seconds until the quota is renewed; None where nothing says so.
+    """Return the remaining requests and the seconds until the quota is renewed; None if no header says so.
 
-    Of several quotas the one with the least time per request left: the slowest binds. A policy of whose quota nothing
-    is said counts as one that nothing was taken from. What cannot be read is ignored.
+    The slowest of several quotas is returned: the one with the most time per remaining request. A policy without a
+    RateLimit member counts as unused. Invalid values are ignored.
     """
     policies = _members(headers.get(_POLICY, ""))
     limits = _members(headers.get("ratelimit", ""))
@@ -49,14 +49,14 @@ def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float,
 
 
 def _members(value: str) -> dict[str, dict[str, str]]:
-    """Return the parameters of each list member by its name; those of the form without semicolons as one of none."""
+    """Return the parameters of each list member by its name; one without a name if there are no semicolons."""
     value = value[:_MAX_FIELD]
     if ";" not in value:
         return {"": dict(_PARAMETER.findall(value))} if value else {}
     members: dict[str, dict[str, str]] = {}
     for member in value.split(","):
         unit = _UNIT.search(member)
-        if unit is None or unit[1] == "requests":  # else a quota of octets, or of requests at once
+        if unit is None or unit[1] == "requests":  # others count octets, or concurrent requests
             name, _, _ = member.partition(";")
             members[name.strip().strip('"')] = dict(_PARAMETER.findall(member))
     return members
@@ -64,7 +64,7 @@ def _members(value: str) -> dict[str, dict[str, str]]:
 
 def _limit(limit: dict[str, str], policy: dict[str, str]) -> tuple[float, float] | None:
     remaining = limit.get("r", limit.get("remaining"))
-    reset = limit.get("t", limit.get("reset", policy.get("w")))  # within the window in any case
+    reset = limit.get("t", limit.get("reset", policy.get("w")))  # the window is the upper bound
     return None if remaining is None or reset is None else (float(remaining), float(reset))
 
 
@@ -79,5 +79,5 @@ def _fields(headers: Mapping[str, str], prefix: str, now_wall: float) -> tuple[f
         return None
     reset_s = float(reset)
     if reset_s >= _UNIX_TIMES_FROM:
-        reset_s = max(0.0, reset_s - dated_wall(headers, now_wall))  # a time of the server's clock
+        reset_s = max(0.0, reset_s - dated_wall(headers, now_wall))  # a Unix time by the server's clock
     return float(remaining), reset_s

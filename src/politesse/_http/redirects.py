@@ -1,10 +1,11 @@
-"""The requests of one fetch: where a redirect leads, and whether it may be followed. Pure."""
+"""The chain of requests of one fetch: the target of a redirect, and whether to follow it. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import BLANKS
 from politesse.errors import InvalidURL
 from politesse.origin import escaped, split
 from politesse.ports import FaultKind, FetchFault
@@ -17,18 +18,26 @@ if TYPE_CHECKING:
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses whose Location is followed."""
 
-_MAX_DETAIL: Final = 300  # what an exception quotes of a hostile answer may be megabytes
-# A scheme or "//" without the authority that has to follow: joined, it would name the page that we come from.
+_MAX_DETAIL: Final = 300  # an exception may quote megabytes of a hostile response
+# A scheme or "//" without the authority that must follow: joined, it would name the redirecting page.
 _WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
-# RFC 3986 appendix B: scheme, authority, path, and all behind it. Matches everything, and is linear.
+# RFC 3986 appendix B: scheme, authority, path, and the rest. Matches any text, in linear time.
 _REFERENCE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 
 
 class Hops:
-    """The requests of one fetch; the last of ``seen`` is the one under way.
+    """The chain of requests of one fetch; the last of ``seen`` is the current one.
+
+    >>> from politesse import Origin
+    >>> from politesse.ports import FetchRequest
+    >>> hops = Hops(FetchRequest(Origin.of("https://example.com"), max_redirects=5))
+    >>> origin, url = hops.redirect(301, "//www.example.com/robots.txt")
+    >>> hops.seen.append(url)  # follow it
+    >>> hops.url
+    'https://www.example.com/robots.txt'
 
     Attributes:
-        request: what was asked for.
+        request: the request of the fetch.
         seen: the URLs so far.
     """
 
@@ -40,12 +49,12 @@ class Hops:
 
     @property
     def url(self) -> str:
-        """The URL of the request under way."""
+        """The URL of the current request."""
         return self.seen[-1]
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The headers that make the request under way conditional; none where the copy came from another URL."""
+        """The conditional headers of the current request; none if the copy came from another URL."""
         validators = self.request.validators
         if validators is None or validators.url != self.url:
             return {}
@@ -53,16 +62,16 @@ class Hops:
         return {name: value for name, value in conditions.items() if value}
 
     def redirect(self, status: int, location: str) -> tuple[Origin, str] | FetchFault:
-        """Return where an answer points, or why it is not followed. To follow it, add the URL to ``seen``."""
-        location = location.strip(" \t")  # RFC 9110 5.5: blanks around a value are none of it
+        """Return the target of a redirect, or why it is not followed. To follow it, append the URL to ``seen``."""
+        location = location.strip(BLANKS)  # RFC 9110 5.5: surrounding whitespace is not part of a value
         if not location or _WITHOUT_AUTHORITY.match(location) is not None:
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
         try:
             origin, target = split(_join(self.url, location))
             path, question, query = target.partition("?")
-            target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, of an absolute URL too
+            target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, for an absolute URL too
             url = f"{origin}{escaped(target)}"
-        except ValueError as error:  # InvalidURL is one, and so is text that has no octets
+        except ValueError as error:  # also InvalidURL, and text with lone surrogates
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
             return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
         if len(self.seen) > self.request.max_redirects:
@@ -73,15 +82,15 @@ class Hops:
         return origin, url
 
     def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
-        """Return that the request under way came to nothing."""
+        """Return a fault of the current request."""
         return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)
 
 
 def _join(base: str, location: str) -> str:
-    """Return what a reference stands for at an URL, its dot segments unresolved (RFC 3986 5.2.2).
+    """Return the target of a reference relative to a URL, without resolving dot segments (RFC 3986 5.2.2).
 
-    That tells an empty query from none. The standard library's urljoin drops it, and a last semicolon as well: a
-    redirect to the very same URL but for these would seem a loop, and open the site.
+    An empty query and a trailing semicolon are kept, which the standard library's urljoin drops: a redirect to a URL
+    that differs in these would look like a loop, which allows the whole site.
     """
     scheme, authority, path, rest = _REFERENCE.match(location).groups()  # type: ignore[union-attr] # it always matches
     if scheme:

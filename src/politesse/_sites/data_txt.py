@@ -1,8 +1,8 @@
-"""What a data.txt says: "A Method for Web Data Discovery". Pure.
+"""Parses a data.txt ("A Method for Web Data Discovery"). Pure.
 
-The draft took over the grammar of robots.txt as draft-koster-robots-00 has it, and gives no field a meaning of its own:
-so the fields are told as they stand, in order, record by record, and a crawler may bring names of its own for them.
-Allow and Disallow are fields like all others here: they open and close nothing.
+The draft uses the grammar of robots.txt in draft-koster-robots-00 and defines no fields. So the fields are reported as
+written, in order, record by record, and a crawler may map their names to its own. Allow and Disallow are fields like
+all others here, without an effect on access.
 """
 
 from __future__ import annotations
@@ -22,37 +22,44 @@ if TYPE_CHECKING:
     FieldNames = Mapping[str, str] | Callable[[str], str]
 
 DATA_TXT: Final = "/data.txt"
-"""Where it lives, at the scheme, host and port that it speaks of ("A Method for Web Data Discovery" 3.1)."""
+"""The path of the file, at the scheme, host and port that it describes ("A Method for Web Data Discovery" 3.1)."""
 
-# "A Method for Web Data Discovery" 3.2 and 3.3: no misspelling is forgiven, and a blank line ends a record.
+# "A Method for Web Data Discovery" 3.2 and 3.3: field names are exact, and a blank line ends a record.
 _SYNTAX: Final = Syntax(fields=frozenset({"user-agent", "allow", "disallow"}), blank_lines=True)
 
 
 @dataclass(frozen=True, slots=True)
 class DataRecord:
-    """The lines between two blank ones. What they say is untrusted.
+    """A record of a data.txt: the lines between two blank lines. The content is untrusted.
+
+    >>> DataRecord(agents=(), fields=(("Dataset", "/a.csv"), ("Dataset", "/b.csv"))).values("dataset")
+    ('/a.csv', '/b.csv')
 
     Attributes:
-        agents: the values of its User-agent lines: whom it is meant for; none where it does not say.
-        fields: name and value of every line, User-agent lines included, in order; the names as they are spelled, or
-            as the reader was told to call them. Comments are gone, and so is what has no colon.
+        agents: the values of the User-agent lines; empty if there are none.
+        fields: name and value of every line, including User-agent lines, in order; the names as written, or mapped by
+            the ``fields`` argument of ``DataTxt.parse``. Comments and lines without a colon are omitted.
     """
 
     agents: tuple[str, ...]
     fields: tuple[tuple[str, str], ...]
 
     def values(self, name: str) -> tuple[str, ...]:
-        """Return the values of the fields of a name, in whatever case it is spelled."""
+        """Return the values of all fields with this name, case-insensitive."""
         wanted = name.lower()
         return tuple(value for spelled, value in self.fields if spelled.lower() == wanted)
 
 
 class DataTxt:
-    """A data.txt, read.
+    r"""The content of a data.txt.
+
+    >>> parsed = DataTxt.parse("User-agent: *\nDataset: /data.csv  # all of it", fields={"dataset": "distribution"})
+    >>> parsed.records[0].values("distribution")
+    ('/data.csv',)
 
     Attributes:
-        records: in the order of the file, those with at least one field.
-        quirks: what was unusual about the file as a whole; LOOKS_LIKE_HTML where a web page was sent instead.
+        records: the records with at least one field, in the order of the file.
+        quirks: deviations of the whole file; LOOKS_LIKE_HTML for a web page in its place.
     """
 
     __slots__ = ("_decoded", "quirks", "records")
@@ -64,10 +71,12 @@ class DataTxt:
 
     @classmethod
     def parse(cls, body: bytes | str, *, fields: FieldNames | None = None) -> Self:
-        """Read a data.txt. Never raises on content; time and memory are linear in its length.
+        """Parse a data.txt. Never raises on content; time and memory are linear in its length.
 
-        ``fields`` gives names to the fields: what to call them, by their names in lower case, as in
-        ``{"dataset": "distribution"}``, the others staying as they are; or a function of the name as it is spelled.
+        Args:
+            body: the content of the file.
+            fields: new names of fields: a mapping from lower-case names, such as ``{"dataset": "distribution"}``, which
+                keeps all other names, or a function of the name as written.
         """
         lexed = lex(body, _SYNTAX)
         called = _namer(fields)
@@ -76,8 +85,7 @@ class DataTxt:
 
     @property
     def text(self) -> str:
-        """The file for people, comments included, with whatever could steer a terminal escaped."""
-        # Blanks and tabs align what people write, and harm nobody.
+        """The file for people, including comments; unprintable characters are escaped, except for tabs."""
         return "\n".join("\t".join(map(printable, row.split("\t"))) for row in split_rows(self._decoded))
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse import ConfigurationError, Dialect, FetchOptions, Gatekeeper, PolitesseWarning, __version__
 from politesse._gate.identity import Identity
-from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse import AiohttpFetcher
 from politesse.cli.gate_options import USER_AGENT
-from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.ports import FetchResponse
 
 if TYPE_CHECKING:

@@ -1,4 +1,14 @@
-"""Which addresses may be connected to: a public server must not send us to a private one."""
+"""Which addresses may be connected to: a redirect of a public server must not lead to a private one.
+
+Theory of operation. A check before the connection would leave a gap: the name is resolved a second time to connect, and
+may have another address by then (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp connects
+only to the addresses that the guard has returned. Three cases remain outside of it:
+
+- aiohttp resolves no IP literals: ``permits_host`` checks the host of each URL first;
+- a borrowed connector has its own resolver: ``permits_name`` looks up the target of a redirect beside it, and
+  ``was_at`` finds out afterwards which address the redirecting server had;
+- a proxy resolves names itself: only literals and ``localhost`` can be checked.
+"""
 
 from __future__ import annotations
 
@@ -21,45 +31,53 @@ if TYPE_CHECKING:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PrivateAddresses = Literal["redirects", "deny", "allow"]
-"""Which way to private addresses is closed: redirects from public ones, every way, or none."""
+"""Which connections to private addresses are refused: those by a redirect from a public one, all, or none."""
 
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 
-# Protocol assignments, of which not every Python knows all, and where a cloud keeps its metadata service (RFC 6890
-# 2.2.2); what relays of 6to4 had, which are withdrawn (RFC 7526); and the wire server of another cloud, Azure, which is
-# out of a public network but answers each of its machines alone.
+# RFC 6890 2.2.2: protocol assignments, some of which are missing in some Pythons, with the metadata service of a cloud.
+# RFC 7526: the withdrawn relays of 6to4. The wire server of Azure: a public address, but reachable only from its own
+# machines.
 _FOR_NOBODY: Final = (
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),
     ipaddress.IPv4Network("168.63.129.16/32"),
 )
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all that IANA has given out of IPv6
-_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; not every Python knows it
-# RFC 5214 6.1: the interface identifier of ISATAP, before the IPv4 address that it tunnels to; the bit tells whether
-# that address is unique.
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all global unicast that IANA has allocated
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing in some Pythons
+# RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. One bit says
+# whether that address is unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 class SystemResolver:
-    """The resolver of the system: getaddrinfo in threads of its own, or aiodns where aiohttp would use that.
+    """The system's resolver: getaddrinfo in separate threads, or aiodns if aiohttp would use it.
 
-    One lookup a name at a time, 256 names at once; more wait until one of them is answered, or given up by the system.
-    Names that never resolve hold up no others below that. The executor of the event loop is not used.
+    A name is looked up once at a time, and 256 names concurrently; more wait until the system has answered one of them
+    or given up. Up to that number, names that never resolve do not delay others. The executor of the event loop is not
+    used.
     """
 
     def __init__(self) -> None:
         self._lookups = Lookups()
 
     async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-        """Return the addresses of ``host``; raises OSError."""
+        """Return the addresses of ``host``.
+
+        Raises:
+            OSError: it has none, or the lookup failed.
+        """
         found, _ = await self.look_up(host, port, None)
         return found
 
     async def look_up(self, host: str, port: int, limit_s: float | None) -> tuple[Sequence[str], float]:
-        """Return the addresses of ``host``, and the seconds that it took; raises OSError, TimeoutError.
+        """Return the addresses of ``host``, and the seconds that the lookup took.
 
-        ``limit_s`` bounds these seconds. Waiting until the lookup can begin does not count.
+        ``limit_s`` bounds these seconds. Waiting for the start of the lookup does not count.
+
+        Raises:
+            OSError: it has none, or the lookup failed; TimeoutError after ``limit_s``.
         """
         if DefaultResolver is ThreadedResolver:
             return await self._lookups.addresses(host, limit_s)
@@ -77,7 +95,7 @@ async def _over_aiodns(host: str, port: int) -> Sequence[str]:
 async def _timed(
     resolving: Coroutine[object, object, Sequence[str]], limit_s: float | None
 ) -> tuple[Sequence[str], float]:
-    """Return what a resolver finds within ``limit_s``, and the seconds that it took."""
+    """Return the addresses that a resolver finds within ``limit_s``, and the seconds that it took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.timeout(limit_s):
@@ -85,14 +103,21 @@ async def _timed(
 
 
 class PublicResolver(AbstractResolver):
-    """Finds public addresses only, for the connector that pages are fetched with.
+    """A resolver that returns only public addresses, for the connector that fetches pages.
 
-    ``aiohttp.TCPConnector(resolver=PublicResolver())`` connects to no name that stands for a private address, at
-    whatever moment it does. It goes with ``FetchOptions(private_addresses="deny")``, by which the gate denies what
-    names such an address itself: aiohttp asks no resolver about literals.
+    ``aiohttp.TCPConnector(resolver=PublicResolver())`` never connects to a name that has a private address at that
+    moment. Use it together with ``FetchOptions(private_addresses="deny")``, which makes the gate deny URLs with a
+    private IP literal: aiohttp does not resolve literals.
+
+    >>> import asyncio
+    >>> from politesse.testing import ScriptedResolver
+    >>> resolver = PublicResolver(ScriptedResolver({"inside.example": ["127.0.0.1"]}))
+    >>> asyncio.run(resolver.resolve("inside.example"))
+    Traceback (most recent call last):
+    OSError: [Errno None] inside.example has no address that may be connected to
 
     Args:
-        resolver: finds the addresses; that of the system unless given.
+        resolver: finds the addresses; the default is the system's resolver.
     """
 
     def __init__(self, resolver: Resolver | None = None) -> None:
@@ -101,31 +126,32 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the public addresses of ``host``; raises OSError where it has none."""
+        """Return the public addresses of ``host``.
+
+        Raises:
+            OSError: it has none.
+        """
         return _permitted(host, port, family, await self._resolver.resolve(host, port), is_public)
 
     async def close(self) -> None:
-        """Do nothing: the resolver belongs to whoever gave it."""
+        """Do nothing: the resolver belongs to the caller."""
 
 
 class AddressGuard(AbstractResolver):
-    """Judges every address of one fetch at the moment it is connected to, names in the resolver itself.
+    """Checks every address of one fetch; it is the resolver of the connector (see the top of this file).
 
-    Unless told otherwise the first hop may go anywhere: whoever crawls ``localhost`` means it. If it went to a public
-    address, no later hop may go to a private one. Checking in the resolver leaves no gap between the check and the
-    connection in which a name could change its address.
-
-    Where somebody else's resolver finds the addresses, names can only be looked up beside it: ``permits_name``.
+    By default the first hop may go to any address: a crawler of ``localhost`` intends that. If it went to a public
+    address, no later hop may go to a private one.
 
     Args:
         resolver: finds the addresses.
-        blind: whether somebody else's resolver finds them instead, so that every name has to count as public, unless
-            ``was_at`` knows better.
+        blind: whether a foreign resolver finds them instead; then every name counts as public, until ``was_at``
+            corrects that.
         private_addresses: see PrivateAddresses.
 
     Attributes:
-        refusal: what was refused and why, as a phrase; empty if nothing was.
-        kind: the kind of fault that a refusal is.
+        refusal: which connection was refused and why, as a phrase; empty if none was.
+        kind: the kind of fault of a refusal.
     """
 
     def __init__(
@@ -136,36 +162,36 @@ class AddressGuard(AbstractResolver):
         self._follows_seen = private_addresses == "redirects"
         self._public_only = private_addresses == "deny"
         self._seen_public = False
-        self._seen_before = False  # the same, but for a name under way that counts as public
+        self._seen_before = False  # the value of _seen_public before the current name
         self._limit: tuple[asyncio.Timeout, float] | None = None
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
 
     @property
     def public_only(self) -> bool:
-        """Whether the hop under way must be at a public address."""
+        """Whether the current hop must go to a public address."""
         return self._public_only
 
     def next_hop(self) -> None:
-        """From now on the first hop is over."""
+        """Start the next hop, which follows a redirect."""
         self.kind = FaultKind.REDIRECT_TARGET
         if self._follows_seen:
             self._public_only = self._seen_public
 
     def after_public(self) -> None:
-        """Count a first hop to a public address as made: a redirect from another host led to what comes now."""
+        """Start with a hop that follows a redirect from a public address in an earlier fetch."""
         self._seen_public = True
         self.next_hop()
 
     @property
     def private(self) -> bool | None:
-        """Whether all hops so far went to private addresses; None where somebody else found the address."""
+        """Whether all hops so far went to private addresses; None if a foreign resolver found an address."""
         if not self._seen_public:
             return True
         return None if self._blind else False
 
     def permits_host(self, host: str) -> bool:
-        """Judge a URL's host before it is connected to: aiohttp resolves no literals. A name is judged later."""
+        """Check the host of a URL if it is an IP literal, which aiohttp does not resolve. Names are checked later."""
         self._seen_before = self._seen_public
         address = _literal(host)
         if address is None:
@@ -174,17 +200,20 @@ class AddressGuard(AbstractResolver):
         return self._permits(address)
 
     def is_to_connect(self, limit: asyncio.Timeout, limit_s: float) -> None:
-        """Give the next connection to a name ``limit_s`` seconds, counted from when its lookup begins.
+        """Limit the next connection to a name to ``limit_s`` seconds from the start of its lookup.
 
-        From then on ``limit`` runs; whoever has entered it stops it when the connection is made. So waiting for a
-        thread of SystemResolver does not count.
+        The lookup starts ``limit``; the caller, which has entered it, stops it when the connection is established. So
+        waiting for a thread of SystemResolver does not count.
         """
         self._limit = limit, limit_s
 
     async def permits_name(self, host: str, port: int, limit_s: float) -> bool:
-        """Judge a name which another resolver will look up once more: each of its addresses has to be permitted.
+        """Check a name that a foreign resolver will look up once more: all of its addresses must be permitted.
 
-        It may answer that one otherwise; nothing here sees that. Raises OSError, TimeoutError.
+        The foreign resolver may find another address; that is not detected.
+
+        Raises:
+            OSError: the name has no address, or the lookup failed; TimeoutError after ``limit_s``.
         """
         if not self._public_only or is_literal(host):
             return True
@@ -194,22 +223,26 @@ class AddressGuard(AbstractResolver):
         return all(self._permits(_parsed(text)) for text in addresses)
 
     async def was_at(self, peer: str, host: str, port: int, limit_s: float) -> None:
-        """Count the name under way as private, if it was connected to at a private address that is indeed its own.
+        """Count the current name as private if the peer has a private address that is one of the name's own.
 
-        A connection to a private address alone proves nothing: it may be to somebody's proxy.
+        A private peer alone is not enough: it may be a proxy.
         """
         if not self._follows_seen or self._seen_before or is_literal(host) or is_public(_parsed(peer)):
             return
         try:
             addresses, _ = await self._addresses(host, port, limit_s)
-        except OSError:  # not known here, so it goes on to count as public
+        except OSError:  # unknown here, so the name still counts as public
             return
         self._seen_public = _parsed(peer) not in map(_parsed, addresses)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return the addresses of ``host`` that may be connected to; raises OSError where none may."""
+        """Return the permitted addresses of ``host``.
+
+        Raises:
+            OSError: it has none, or the lookup failed; TimeoutError after the limit.
+        """
         if self._limit is None:
             addresses = await self._resolver.resolve(host, port)
         else:
@@ -217,7 +250,7 @@ class AddressGuard(AbstractResolver):
             addresses, took_s = await self._addresses(host, port, limit_s)
             limit.reschedule(asyncio.get_running_loop().time() + limit_s - took_s)
         found = _permitted(host, port, family, addresses, self._permits)
-        self.refusal = ""  # one of its addresses was, and another will do
+        self.refusal = ""  # at least one address is permitted
         return found
 
     async def close(self) -> None:
@@ -246,12 +279,12 @@ def _literal(host: str) -> IPAddress | None:
 
 
 def is_literal(host: str) -> bool:
-    """Whether a URL's host, without brackets, is an address, which nobody looks up."""
+    """Whether the host of a URL, without brackets, is an IP literal."""
     return _literal(host) is not None
 
 
 def _parsed(text: str) -> IPAddress:
-    """Return an address without its scope: one that has one (fe80::1%eth0) is private with or without it."""
+    """Return an address without its scope: one with a scope (fe80::1%eth0) is private either way."""
     return ipaddress.ip_address(text.partition("%")[0])
 
 
@@ -262,11 +295,11 @@ def _permitted(
     addresses: Sequence[str],
     permits: Callable[[IPAddress], bool],
 ) -> list[ResolveResult]:
-    """Return those addresses of ``host`` that are permitted, as aiohttp wants them; raises OSError where none is."""
+    """Return the permitted addresses of ``host`` in the form of aiohttp; raises OSError if there are none."""
     found = []
     for text in addresses:
         address = _parsed(text)
-        kind = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
+        kind = socket.AF_INET if isinstance(address, ipaddress.IPv4Address) else socket.AF_INET6
         if permits(address) and family in {socket.AF_UNSPEC, kind}:
             found.append(
                 ResolveResult(hostname=host, host=text, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST)
@@ -277,20 +310,18 @@ def _permitted(
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether an address is reachable for everybody, seen through the forms that wrap IPv4 in IPv6."""
+    """Whether an address is globally reachable. An IPv6 address that embeds an IPv4 address is judged by that one."""
     if isinstance(address, ipaddress.IPv4Address):
         reserved = address.is_multicast or any(address in network for network in _FOR_NOBODY)
         return address.is_global and not reserved
-    # What 6to4 wraps is looked at alone as well: Pythons disagree about the wrapping.
-    only = address.ipv4_mapped or address.sixtofour or _behind(address, address in _NAT64)
-    if only is not None:
-        return is_public(only)
-    tunnel_end = _behind(address, (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP)
-    if tunnel_end is not None and not is_public(tunnel_end):
+    # The address that 6to4 embeds decides alone: Pythons disagree about the 6to4 address itself.
+    embedded = address.ipv4_mapped or address.sixtofour or (_last_32_bits(address) if address in _NAT64 else None)
+    if embedded is not None:
+        return is_public(embedded)
+    if (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP and not is_public(_last_32_bits(address)):
         return False
     return address in _GLOBAL_UNICAST and address not in _DOCUMENTATION and address.is_global
 
 
-def _behind(address: ipaddress.IPv6Address, wraps: bool) -> ipaddress.IPv4Address | None:  # noqa: FBT001 - private
-    """Return the IPv4 address in the last 32 bits, if the ones before say that it is one."""
-    return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF) if wraps else None
+def _last_32_bits(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
+    return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)

@@ -1,23 +1,47 @@
-"""Fetching robots.txt and its like with aiohttp: hop by hop, each checked, everything bounded, faults as values."""
+"""Fetches robots.txt and other files with aiohttp: hop by hop, each checked, everything bounded, faults as values.
+
+Theory of operation. Each fetch has its own client session and, unless a connector is borrowed, its own connector: no
+cookies, no credentials, and no connection that another fetch has opened. Redirects are followed here, not by aiohttp,
+so that each target passes ``Hops.redirect`` and the AddressGuard. These bounds apply:
+
+=============  ==================================================  ==================================================
+phase          bound                                               where
+=============  ==================================================  ==================================================
+DNS, connect   ``connect_timeout_s``, from the start of the        the guard starts it in the resolver, ``_stops_limit``
+               lookup to the end of the TLS handshake              ends it; ClientTimeout if no lookup is made here
+thread         256 lookups; waiting for one counts towards         ``lookups``
+               ``total_timeout_s`` only
+head           64 KiB, interim responses included                  ``wire`` (and aiohttp's own limits)
+body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``wire``
+               octets on the wire
+dead body      a look at the connection every second               ``_read_some``
+fetch          ``total_timeout_s``, all hops together              ``fetch``
+=============  ==================================================  ==================================================
+
+Whatever a server does becomes a FetchFault. Only cancellation, and bugs, raise.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import ssl
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from politesse._constants import SUCCESSFUL
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse.errors import ConfigurationError
-from politesse.fetch.addresses import PRIVATE_ADDRESSES, AddressGuard, PrivateAddresses, SystemResolver, is_literal
+from politesse.fetch.addresses import AddressGuard, SystemResolver, is_literal
+from politesse.fetch.options import FetchOptions
 from politesse.fetch.wire import MAX_HEAD_BYTES, MAX_HEADERS, WatchedResponse, Wire
-from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,91 +49,40 @@ if TYPE_CHECKING:
 
     from politesse.ports import Resolver
 
-MIN_BODY_BYTES: Final = 500 * 1024
-"""RFC 9309 2.5: a parsing limit must be at least 500 KiB."""
-
 _INSPECT_S: Final = 1.0
-_OVERHEAD: Final = 8  # a chunk of one octet takes six; chunk extensions and trailers are bounded by what is left
+_OVERHEAD: Final = 8  # a chunk of one octet has six on the wire; the rest is for chunk extensions and trailers
 _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6761 6.3: always loopback
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOptions:
-    """How robots.txt is fetched.
-
-    Attributes:
-        connect_timeout_s: to find the address of a host and connect to it, TLS included; positive. Waiting for a
-            thread to find addresses with does not count (see SystemResolver).
-        total_timeout_s: for one fetch with all its redirects; positive.
-        max_body_bytes: how much of a decoded body is read; 512,000 to 67,108,864.
-        from_address: an e-mail address for the From header, or None.
-        proxy: the URL of an HTTP proxy, credentials included if it needs any, or None.
-        ssl_context: to verify servers with, or None for the system's authorities. Verification cannot be
-            switched off: whoever could forge robots.txt could open any site.
-        private_addresses: ``"redirects"`` refuses a redirect from a public address to a private one; ``"deny"``
-            connects to no private address at all, so that no page there is allowed; ``"allow"`` refuses none.
-            Private are loopback, link-local, multicast, unspecified and all others that not everybody can reach.
-        unguarded_redirects: whether to follow redirects to other hosts whatever their names stand for, over a
-            borrowed connector and behind a proxy, which look names up themselves. Else, over a borrowed connector,
-            such a name is followed where our own resolver finds public addresses for it and no others; behind a
-            proxy every name is, but ``localhost``. An address in a URL is judged all the same.
-    """
-
-    connect_timeout_s: float = 10.0
-    total_timeout_s: float = 30.0
-    max_body_bytes: int = MIN_BODY_BYTES
-    from_address: str | None = None
-    proxy: str | None = field(default=None, repr=False)
-    ssl_context: ssl.SSLContext | None = None
-    private_addresses: PrivateAddresses = "redirects"
-    unguarded_redirects: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("connect_timeout_s", "total_timeout_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give a positive number of seconds")
-        if not MIN_BODY_BYTES <= self.max_body_bytes <= MAX_BODY_BYTES:
-            raise ConfigurationError(
-                f"max_body_bytes={self.max_body_bytes}: give {MIN_BODY_BYTES} (RFC 9309 2.5) to {MAX_BODY_BYTES}"
-            )
-        if self.from_address is not None and _HEADER_VALUE.fullmatch(self.from_address) is None:
-            raise ConfigurationError(f"from_address={self.from_address!r}: give one line of printable ASCII")
-        if self.ssl_context is not None and self.ssl_context.verify_mode is not ssl.CERT_REQUIRED:
-            raise ConfigurationError("ssl_context: it does not verify certificates; set verify_mode=ssl.CERT_REQUIRED")
-        if self.private_addresses not in PRIVATE_ADDRESSES:
-            raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give one of {PRIVATE_ADDRESSES}")
-        if self.proxy is not None and not _is_proxy(self.proxy):
-            raise ConfigurationError("proxy: give the http or https URL of a proxy")
-        if self.proxy is not None and self.private_addresses == "deny":
-            raise ConfigurationError("private_addresses='deny': behind a proxy no address can be looked at")
-
-
-def _is_proxy(proxy: str) -> bool:
-    """Whether it is the URL of a proxy; nobody repeats it where it is not, for it may hold a password."""
-    try:
-        url = URL(proxy)
-    except ValueError:
-        return False
-    return url.scheme in {"http", "https"} and bool(url.host)
 
 
 class AiohttpFetcher:
-    """The Fetcher that politesse uses unless it is given another.
+    """The default Fetcher of politesse.
 
-    Each fetch has a client session of its own: no cookies, no netrc, no middlewares, no credentials, no connection that
-    another fetch opened, and so none whose address was judged for another purpose.
+    Each fetch has its own client session: no cookies, no netrc, no middlewares, no credentials, and no connection that
+    another fetch has opened, with an address that was checked for another purpose.
 
-    A body without Content-Length and without chunks is complete only if the server ends its connection in an orderly
-    way: not with a reset, and over TLS with a close_notify before the FIN (RFC 9112 9.8). Not seen is what a proxy
-    makes of such an end: one that speaks plain HTTP with us may turn a reset into a FIN.
+    A body without Content-Length and chunks is complete only if the server closes the connection in an orderly way: not
+    by a reset, and with TLS by a close_notify before the FIN (RFC 9112 9.8). A proxy may hide this: one that speaks
+    plain HTTP may turn a reset into a FIN.
+
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> agent = "ExampleBot/1.0 (+https://example.com/bot)"
+    >>> async def crawl():
+    ...     fetcher = AiohttpFetcher(agent, FetchOptions(connect_timeout_s=5))
+    ...     async with Gatekeeper(agent, fetcher=fetcher) as gate:
+    ...         return gate.statistics().fetches
+    >>> asyncio.run(crawl())
+    0
 
     Args:
         user_agent: the User-Agent header.
         options: see FetchOptions.
-        session: an aiohttp session whose connector to borrow, for its local address, proxy or TLS settings; nothing
-            else of it is used. Without it every fetch makes a connector that looks at addresses.
-        resolver: to find addresses with; over a borrowed connector only those of hosts that redirects lead to.
+        session: an aiohttp session whose connector is borrowed, for its local address, proxy or TLS settings; nothing
+            else of it is used. By default every fetch creates a connector that checks addresses.
+        resolver: finds addresses; over a borrowed connector only those of the targets of redirects.
+
+    Raises:
+        ConfigurationError: the session does not verify certificates, or conflicts with the options.
     """
 
     def __init__(
@@ -124,10 +97,12 @@ class AiohttpFetcher:
         self._session = session
         if session is not None and not _verifies(session.connector):
             raise ConfigurationError(
-                "session: its connector does not verify certificates, and robots.txt could be forged"
+                "session: its connector does not verify certificates, so robots.txt could be forged"
             )
         if session is not None and self._options.private_addresses == "deny":
-            raise ConfigurationError("private_addresses='deny': over a borrowed connector no address can be looked at")
+            raise ConfigurationError(
+                "private_addresses='deny': the addresses of a borrowed connector cannot be checked"
+            )
         self._resolver = resolver or SystemResolver()
         self._proxy_guard = AddressGuard(SystemResolver(), private_addresses="allow")
         self._headers = {
@@ -139,7 +114,7 @@ class AiohttpFetcher:
             self._headers["From"] = self._options.from_address  # RFC 9110 10.1.2
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask once, redirects included; never raises but for cancellation."""
+        """Make one request and follow its redirects. Raises nothing except for cancellation."""
         guard = AddressGuard(self._resolver, blind=self._unguarded, private_addresses=self._options.private_addresses)
         hops = Hops(request)
         if self._session is not None and (self._session.connector is None or self._session.connector.closed):
@@ -155,11 +130,11 @@ class AiohttpFetcher:
             return hops.fault(_kind(error, guard), guard.refusal or str(error) or type(error).__name__)
 
     async def aclose(self) -> None:
-        """Nothing outlives a fetch."""
+        """Do nothing: each fetch closes its own connections."""
 
     @property
     def _unguarded(self) -> bool:
-        """Whether somebody else's resolver finds the addresses."""
+        """Whether a foreign resolver finds the addresses."""
         return self._session is not None or self._options.proxy is not None
 
     def _client(self, guard: AddressGuard) -> aiohttp.ClientSession:
@@ -168,7 +143,7 @@ class AiohttpFetcher:
             connector = self._session.connector
         else:
             connector = aiohttp.TCPConnector(
-                # An own proxy may stand at a private address, and resolves the names of the sites itself.
+                # A proxy may have a private address, and resolves the names of sites itself.
                 resolver=guard if self._options.proxy is None else self._proxy_guard,
                 use_dns_cache=False,
                 force_close=True,
@@ -179,7 +154,7 @@ class AiohttpFetcher:
             connector_owner=self._session is None,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
-            auto_decompress=False,  # a cut-off gzip body would pass for a whole one
+            auto_decompress=False,  # aiohttp takes a truncated gzip body for a complete one
             middlewares=(),
             trace_configs=[_stops_limit()],
             response_class=WatchedResponse,
@@ -188,13 +163,13 @@ class AiohttpFetcher:
             max_headers=MAX_HEADERS,
         )
         if self._session is None:
-            # Else aiohttp asks twice where a server closes without an answer. A borrowed connector reuses connections,
-            # and one that the server has closed meanwhile is worth the second try.
+            # Otherwise aiohttp requests twice if a server closes without a response. A borrowed connector reuses
+            # connections, and the server may have closed one in the meantime, so the second try stays there.
             client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
         return client
 
     async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: Hops) -> FetchResult | None:
-        """Make one request; None where its redirect is to be followed."""
+        """Make one request; None if its redirect is to be followed."""
         url = URL(hops.url, encoded=True)
         host, port, connect_s = url.raw_host or "", url.port or 0, self._options.connect_timeout_s
         looks_up = not self._unguarded and not is_literal(host)
@@ -226,11 +201,11 @@ class AiohttpFetcher:
                         wire.detach()
 
     async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
-        """Say why a redirect to ``host``, which somebody else looks up, is not followed; nothing where it is."""
+        """Return why a redirect to ``host``, which a foreign resolver looks up, is not followed; empty if it is."""
         if self._options.unguarded_redirects:
             return ""
         if self._options.proxy is not None:
-            # It may know names that this machine does not, so that only those are refused that need no lookup.
+            # A proxy may know names that this machine does not know: only names that need no lookup are refused.
             private = guard.public_only and _LOCALHOST.fullmatch(host) is not None
             return f"a redirect to {host}, which is private; see unguarded_redirects" if private else ""
         try:
@@ -241,7 +216,7 @@ class AiohttpFetcher:
         return "" if permitted else f"{guard.refusal}: {host}; see unguarded_redirects"
 
     async def _look_back(self, response: aiohttp.ClientResponse, guard: AddressGuard, host: str, port: int) -> None:
-        """Learn whether a redirect over a borrowed connector comes from a private address: it may lead to another."""
+        """Find out whether a redirect over a borrowed connector comes from a private address: it may go to another."""
         peer = None if (wire := _wire(response)) is None else wire.peer
         if peer is not None:
             await guard.was_at(peer, host, port, self._options.connect_timeout_s)
@@ -249,13 +224,13 @@ class AiohttpFetcher:
     async def _result(
         self, response: aiohttp.ClientResponse, guard: AddressGuard, hops: Hops, *, conditional: bool
     ) -> FetchResult | None:
-        """Return what the answer of one hop comes to; None where its redirect is to be followed."""
+        """Return the result of one hop; None if its redirect is to be followed."""
         if response.status in REDIRECTS:
             return self._redirect(response, hops, guard)
         response_headers = _headers(response)
-        if response.status == 407 and self._options.proxy is not None:  # noqa: PLR2004 - that of the proxy
-            raise aiohttp.ClientConnectionError("the proxy asks for credentials")
-        if not 200 <= response.status <= 299:  # noqa: PLR2004 - only a file has a body worth reading
+        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self._options.proxy is not None:
+            raise aiohttp.ClientConnectionError("the proxy requires credentials")
+        if response.status not in SUCCESSFUL:  # only the body of a file is read
             return FetchResponse(response.status, hops.url, response_headers, conditional=conditional)
         return await self._file(response, response_headers, hops, conditional=conditional)
 
@@ -271,7 +246,7 @@ class AiohttpFetcher:
         return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
 
     def _redirect(self, response: aiohttp.ClientResponse, hops: Hops, guard: AddressGuard) -> FetchFault | None:
-        """Move ``hops`` on to where the response points, or say why not."""
+        """Append the target of a redirect to ``hops``, or return why it is not followed."""
         target = hops.redirect(response.status, response.headers.get("Location", ""))
         if isinstance(target, FetchFault):
             return replace(target, private=guard.private)
@@ -281,7 +256,7 @@ class AiohttpFetcher:
 
 
 def _stops_limit() -> aiohttp.TraceConfig:
-    """Have a connection that is made stop the limit for it, which is the context of its request."""
+    """Stop the connect limit, which is the context of the request, once a connection is established."""
 
     async def connected(
         _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceConnectionCreateEndParams
@@ -294,7 +269,7 @@ def _stops_limit() -> aiohttp.TraceConfig:
 
 
 def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
-    # aiohttp tells of a connector's TLS settings nowhere else.
+    # aiohttp has no public attribute for the TLS settings of a connector.
     setting = getattr(connector, "_ssl", True)
     return setting is not False and not (isinstance(setting, ssl.SSLContext) and setting.verify_mode is ssl.CERT_NONE)
 
@@ -311,9 +286,9 @@ def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
 async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
     coding = ", ".join(response.headers.getall("Transfer-Encoding", ())).strip().lower()
     if coding not in {"", "chunked"}:
-        raise BodyError(FaultKind.ENCODING, f"the transfer encoding {coding!r:.50}, which was not asked for")
-    # RFC 9110 5.3: several lines are one list. Where there is no body there is nothing encoded.
-    empty = response.status == 204 or response.headers.get("Content-Length") == "0"  # noqa: PLR2004
+        raise BodyError(FaultKind.ENCODING, f"the transfer encoding {coding!r:.50}, which was not requested")
+    # RFC 9110 5.3: several lines are one list. An empty body has no encoding.
+    empty = response.status == HTTPStatus.NO_CONTENT or response.headers.get("Content-Length") == "0"
     encodings = () if empty else response.headers.getall("Content-Encoding", ())
     body = BoundedBody(", ".join(encodings), limit)
     wire = _wire(response)
@@ -321,10 +296,10 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bo
         wire.most_bytes = _OVERHEAD * limit
     while octets := await _read_some(response):
         if not body.feed(octets):
-            response.close()  # what is still to come is not wanted
+            response.close()  # the rest is not needed
             return body.finish()
-    # RFC 9112 6.3: where neither a length nor chunks delimit a body, the end of the connection does. RFC 9112 8: one
-    # that is not orderly leaves the body incomplete.
+    # RFC 9112 6.3: a body without a length and chunks extends to the close of the connection. RFC 9112 8: it is
+    # incomplete if that close is not orderly.
     delimited = empty or coding == "chunked" or "Content-Length" in response.headers
     if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
         raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")
@@ -332,15 +307,15 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bo
 
 
 def _wire(response: aiohttp.ClientResponse) -> Wire | None:
-    """Return what is seen of the connection; None where something in place of aiohttp answers, as aioresponses does."""
+    """Return the observer of the connection; None if a stand-in for aiohttp responds, such as aioresponses."""
     return response.wire if isinstance(response, WatchedResponse) else None
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """Return the next octets of the body, none at its end.
+    """Return the next octets of the body; empty at its end.
 
-    After a broken chunk aiohttp 3.14 closes the connection and tells nobody who waits for the body: so a look at the
-    connection every second saves waiting out the total timeout.
+    After a broken chunk aiohttp 3.14 closes the connection without waking the reader of the body. Checking the
+    connection every second avoids waiting for the total timeout.
     """
     while True:
         try:
@@ -353,7 +328,7 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
-    """Sort what aiohttp raises; the more special before the more general."""
+    """Return the kind of fault of an exception of aiohttp; the more specific ones come first."""
     if guard.refusal:
         return guard.kind
     for kind, types in _KINDS:

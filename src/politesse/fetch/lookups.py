@@ -1,8 +1,8 @@
-"""Looking up host names in threads of their own, so that names which never resolve hold nobody else up.
+"""Looks up host names in separate threads, so that names which never resolve do not delay others.
 
-getaddrinfo blocks its thread, for half a minute and more where a name server does not answer, and cannot be ended. In
-the executor of the event loop, which has a handful of threads, eight such names keep all others waiting. Here each
-lookup has a thread to itself, and a name is looked up once at a time: all who ask for it meanwhile share the answer.
+Theory of operation. getaddrinfo blocks its thread, for half a minute and more if a name server does not answer, and
+cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all others there.
+Here each lookup has its own thread. A name is looked up once at a time: concurrent callers share the result.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 MAX_THREADS: Final = 256
 
+_WITHOUT_SCOPE: Final = 3  # the parts of an IPv6 socket address before its scope: host, port, flow
+
 _Outcome = list[str] | Exception
 
 
 class _Caller:
-    """Somebody who waits for a lookup, in an event loop.
+    """A caller in some event loop that waits for a lookup.
 
     Attributes:
-        begun: done once a thread is at it.
+        begun: done when a thread has started the lookup.
         found: the addresses.
     """
 
@@ -42,17 +44,17 @@ class _Caller:
             self.begun.set_result(None)
 
     def finish(self, outcome: _Outcome) -> None:
-        if self.found.done():  # it has given up
+        if self.found.done():  # the caller was cancelled, or its time is over
             return
         if isinstance(outcome, Exception):
             self.found.set_exception(outcome)
-            self.found.exception()  # it may give up before it looks, and then nobody is to be warned
+            self.found.exception()  # mark it as retrieved: a cancelled caller never awaits it
         else:
             self.found.set_result(outcome)
 
 
 class _Lookup:
-    """A name, and those who wait for its addresses; ``runs`` once a thread is at it."""
+    """A name and the callers that wait for its addresses; ``runs`` once a thread has started it."""
 
     __slots__ = ("callers", "host", "runs")
 
@@ -63,15 +65,15 @@ class _Lookup:
 
 
 class Lookups:
-    """Asks the system for addresses, each name in a thread of its own.
+    """Looks up addresses by the system's resolver, each name in its own thread.
 
-    Threads are made when they are needed and end with their work. They are daemons, so that none keeps the interpreter
-    from ending. Beyond ``max_threads`` lookups wait for a thread, first come first served; one that nobody waits for
-    any more leaves the queue. A lookup that hangs keeps its thread until the system gives up, even if all who wanted it
-    have gone. May be used from several event loops.
+    Threads are started on demand and end with their work. They are daemons, so that none delays the exit of the
+    interpreter. Lookups beyond ``max_threads`` wait in a queue, first in, first out; one without callers leaves the
+    queue. A hanging lookup occupies its thread until the system gives up, even without callers. Several event loops may
+    share an instance.
 
     Args:
-        max_threads: how many lookups may be under way at once; positive.
+        max_threads: the largest number of concurrent lookups; positive.
     """
 
     def __init__(self, max_threads: int = MAX_THREADS) -> None:
@@ -82,15 +84,15 @@ class Lookups:
         self._queue: OrderedDict[str, _Lookup] = OrderedDict()
 
     async def addresses(self, host: str, limit_s: float | None = None) -> tuple[Sequence[str], float]:
-        """Return the addresses of ``host``, and how many seconds it took to find them once a thread was at it.
+        """Return the addresses of ``host``, and the seconds that the lookup took.
 
         Args:
             host: a name.
-            limit_s: how long that may take; waiting for a thread does not count.
+            limit_s: the most seconds that the lookup may take. Waiting for a thread does not count.
 
         Raises:
-            OSError: there is no such name, or no thread to be had; TimeoutError beyond ``limit_s``.
-            UnicodeError: it is no name.
+            OSError: the name does not exist, or the system has no threads left; TimeoutError after ``limit_s``.
+            UnicodeError: ``host`` is not a valid name.
         """
         caller = _Caller()
         lookup = self._join(host, caller)
@@ -122,50 +124,50 @@ class Lookups:
                 del self._queue[lookup.host], self._lookups[lookup.host]
 
     def _start(self, lookup: _Lookup) -> bool:
-        """Give a lookup a thread, if there is one to be had."""
+        """Start a lookup if a thread is available; return whether it has started."""
         if self._threads >= self._max_threads:
             return False
         try:
             threading.Thread(target=self._work, args=(lookup,), name="politesse-dns", daemon=True).start()
-        except RuntimeError as error:  # the system has no more of them
+        except RuntimeError as error:  # the system has no threads left
             if not self._threads:
-                raise OSError(f"no thread to look up {lookup.host} in: {error}") from error
+                raise OSError(f"no thread is available to look up {lookup.host}: {error}") from error
             return False
         self._threads += 1
         lookup.runs = True
         return True
 
     def _work(self, first: _Lookup) -> None:
-        """Look up one name, and then others, as long as any wait. Runs in a thread."""
+        """Look up one name, and then those in the queue. Runs in a thread."""
         lookup: _Lookup | None = first
         while lookup is not None:
             outcome: _Outcome
             try:
                 outcome = _ask_system(lookup.host)
-            except Exception as error:  # noqa: BLE001 - it is raised again where it is waited for
+            except Exception as error:  # noqa: BLE001 - raised again in each caller
                 outcome = error
             lookup = self._finish(lookup, outcome)
 
     def _finish(self, lookup: _Lookup, outcome: _Outcome) -> _Lookup | None:
-        """Hand the outcome to all who wait; return the lookup that the thread goes on with."""
+        """Pass the outcome to all callers; return the next lookup for this thread."""
         following: _Lookup | None = None
         with self._lock:
             del self._lookups[lookup.host]
             for caller in lookup.callers:
-                _tell(caller, outcome)
+                _notify(caller, outcome)
             if self._queue:
                 _, following = self._queue.popitem(last=False)
                 following.runs = True
                 for caller in following.callers:
-                    _tell(caller)
+                    _notify(caller)
             else:
                 self._threads -= 1
         return following
 
 
-def _tell(caller: _Caller, outcome: _Outcome | None = None) -> None:
-    """Have a caller told, in its own event loop, that its lookup begins or what it came to."""
-    with suppress(RuntimeError):  # that loop is closed, and nobody waits
+def _notify(caller: _Caller, outcome: _Outcome | None = None) -> None:
+    """Report the start of a lookup, or its outcome, to a caller in its own event loop."""
+    with suppress(RuntimeError):  # that loop is closed, so the caller is gone
         if outcome is None:
             caller.loop.call_soon_threadsafe(caller.begin)
         else:
@@ -174,7 +176,7 @@ def _tell(caller: _Caller, outcome: _Outcome | None = None) -> None:
 
 def _ask_system(host: str) -> list[str]:
     """Return the addresses of ``host`` in the order of RFC 6724; blocks."""
-    # As aiohttp does: no family that this machine has no address of. On some systems that leaves nothing of localhost.
+    # As in aiohttp: only families of which this machine has an address. On some systems localhost has none then.
     flags = 0 if host.rstrip(".").lower() == "localhost" else socket.AI_ADDRCONFIG
     found = []
     for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags):
@@ -182,7 +184,8 @@ def _ask_system(host: str) -> list[str]:
             found.append(str(address[0]))
         elif family == socket.AF_INET6:
             text = str(address[0])
-            if len(address) == 4 and address[3] and "%" not in text:  # noqa: PLR2004 - RFC 4007 11: its scope
+            scope_id = address[3] if len(address) > _WITHOUT_SCOPE else 0
+            if scope_id and "%" not in text:  # RFC 4007 11: <address>%<zone>
                 text = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
             found.append(text)
     return found

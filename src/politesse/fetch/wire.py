@@ -1,9 +1,9 @@
-"""What aiohttp does not report of a connection: how it ended, and how much came over it.
+"""Observes what aiohttp does not report of a connection: how it ended, and how many octets came over it.
 
-To aiohttp a body without Content-Length and without chunks is complete when its connection is lost, for whatever
-reason: also by a reset, or because its session was closed here. The cause reaches the protocol of a transport only, so
-one of our own stands between the transport and that of aiohttp while a response is read, over a borrowed connector
-too. It passes everything on. Where it could not be put in place, it has seen no end, and the body counts as truncated.
+Theory of operation. For aiohttp, a body without Content-Length and chunks is complete when the connection is lost for
+any reason, including a reset or the closing of the session. Only the protocol of the transport learns the reason. So
+while a response is read, over a borrowed connector too, a Wire is installed between the transport and aiohttp's
+protocol, and forwards every call. If it cannot be installed, it sees no end, and such a body counts as truncated.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""The longest head of an answer, status line included."""
+"""The longest head of a response in octets, including the status line."""
 
 MAX_HEADERS: Final = MAX_HEAD_BYTES // len(b"a:\r\n")
-"""More than fit."""
+"""More header lines than fit into such a head."""
 
-_UNREAD_BYTES: Final = 1024 * 1024  # while nobody reads the body: more than aiohttp takes in before it pauses
+_UNREAD_BYTES: Final = 1024 * 1024  # before the body is read; more than aiohttp buffers before it pauses
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
-_INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # 101 is the last of its kind (RFC 9110 15.2.2)
+_INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # RFC 9110 15.2.2: no other head follows a 101
 
 
 class Wire(asyncio.Protocol):
-    """Stands between a transport and the protocol of aiohttp.
+    """A protocol between a transport and the protocol of aiohttp.
 
     Args:
-        protocol: that of aiohttp.
+        protocol: the protocol of aiohttp.
 
     Attributes:
-        most_bytes: how many octets may still come behind the head; then the connection is closed. What they stand for
-            is bounded where it is read: this bounds chunk extensions and trailers, which nobody reads.
+        most_bytes: how many more octets may come after the head; any more abort the connection. This bounds chunk
+            extensions and trailers; the body itself is bounded by its reader.
     """
 
     def __init__(self, protocol: ResponseHandler) -> None:
@@ -49,35 +49,35 @@ class Wire(asyncio.Protocol):
         self._protocol = protocol
         self._transport = transport = protocol.transport
         self._tls: ssl.SSLObject | None = None
-        self._head: bytearray | None = bytearray()  # None behind its end
+        self._head: bytearray | None = bytearray()  # None after its end
         self._finished = False
         if transport is not None:
             self._tls = transport.get_extra_info("ssl_object")
-            with suppress(NotImplementedError):  # then it sees no end
+            with suppress(NotImplementedError):  # then it never sees the end
                 transport.set_protocol(self)
 
     def detach(self) -> None:
-        """Let the transport talk to aiohttp again, unless another wire has taken over."""
-        transport = self._transport  # one that is closing is nobody's any more
+        """Reconnect the transport and aiohttp, unless another wire has been installed."""
+        transport = self._transport  # a closing transport needs no protocol
         if transport is not None and not transport.is_closing() and transport.get_protocol() is self:
             transport.set_protocol(self._protocol)
 
     @property
     def ended_cleanly(self) -> bool:
-        """Whether the server has ended the connection in an orderly way: by a FIN, over TLS behind a close_notify.
+        """Whether the server has closed the connection in an orderly way: by a FIN, with TLS after a close_notify.
 
-        RFC 9112 9.8: without a valid closure alert a body that nothing else delimits is incomplete.
+        RFC 9112 9.8: a body that is delimited only by the close is incomplete without a valid closure alert.
         """
         return self._finished and (self._tls is None or _is_notified(self._tls))
 
     @property
     def peer(self) -> str | None:
-        """The address at the other end; None where it is not of the Internet."""
+        """The address of the peer; None if it is not an Internet address."""
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         return str(name[0]) if isinstance(name, tuple) else None
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what came, within bounds."""
+        """Forward data, within the bounds."""
         if self._head is not None:
             if self._is_too_long(self._head, data):
                 self._protocol.set_exception(BadHttpMessage(f"a head of more than {MAX_HEAD_BYTES} octets"))
@@ -91,24 +91,24 @@ class Wire(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def eof_received(self) -> None:
-        """Note that the server has nothing more to say."""
+        """Record the orderly end of the data, and forward it."""
         self._finished = True
         self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass it on: the protocol of aiohttp ends the body here, if nothing else did."""
+        """Forward it: aiohttp ends a body here that nothing else delimits."""
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Forward the call."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Forward the call."""
         self._protocol.resume_writing()
 
     def _is_too_long(self, head: bytearray, data: bytes) -> bool:
-        """Add what came to the head that is under way, and look for its end; none is kept of the last one."""
+        """Append data to the current head and find its end; return whether a head exceeds the limit."""
         unseen = max(len(head) - len(b"\n\r"), 0)
         head += data
         while (end := _HEAD_END.search(head, unseen)) is not None:
@@ -128,23 +128,23 @@ class Wire(asyncio.Protocol):
 
 
 class WatchedResponse(aiohttp.ClientResponse):
-    """A response over a watched connection.
+    """A response over an observed connection.
 
     Attributes:
-        wire: what is seen of the connection; None before the response has started.
+        wire: the observer of the connection; None before the response has started.
     """
 
     wire: Wire | None = None
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        """Watch the connection from before the first octet of the answer."""
+        """Observe the connection before the first octet of the response."""
         if connection.protocol is not None:
             self.wire = Wire(connection.protocol)
         return await super().start(connection)
 
 
 def _is_notified(tls: ssl.SSLObject) -> bool:
-    """Whether close_notify has come: it alone lets a reader see an end, where the transport would show any FIN."""
+    """Whether a close_notify was received: read() reports an end only after it, while the transport reports any FIN."""
     try:
         return tls.read(1) == b""
     except ssl.SSLZeroReturnError:

@@ -1,4 +1,4 @@
-"""What a page itself says to crawlers. Pure: no clock, no socket, no event loop.
+"""Directives and usage preferences that a page states itself. Pure: no clock, no socket, no event loop.
 
 ::
 
@@ -6,7 +6,7 @@
     octets ─ encoding ─> text ─ tags ─> html ─┘       └─> followable_links, response_usage
     tdmrep.json ─> tdmrep_usage
 
-Reading HTML needs the extra ``html``; what headers say is read without it.
+HTML needs the extra ``html``; headers do not.
 """
 
 from politesse.page.directives import PageAnswer, PageDirectives
@@ -14,11 +14,15 @@ from politesse.page.headers import Headers
 from politesse.page.html import Html, Link, Meta, is_html, may_be_html, read_html
 from politesse.page.links import followable_links
 from politesse.page.preferences import response_usage
-from politesse.page.statements import Directive, Statement
+from politesse.page.statements import Directive, DirectiveStatement
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
+
+Statement = DirectiveStatement
+"""The name of DirectiveStatement in earlier releases."""
 
 __all__ = [
     "Directive",
+    "DirectiveStatement",
     "Headers",
     "Html",
     "Link",

@@ -1,7 +1,7 @@
-"""What a page says to robots: in its headers and in its METAs. Pure.
+"""The directives of a page for robots, from its headers and METAs. Pure.
 
-Only a response that was allowed to be fetched has anything to say: of a page that robots.txt forbids the directives
-are unknown, which is another thing than that there are none.
+They are known only for a page that may be fetched. If robots.txt disallows a page, its directives are unknown, which
+does not mean that it has none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._http.dates import http_date, iso_date
 from politesse.page.headers import content_type, cut_lines, header_lines, header_pairs
 from politesse.page.html import MAX_BYTES, Html, read_html
-from politesse.page.statements import Statement, parse_members, parse_scoped, parse_unscoped
+from politesse.page.statements import DirectiveStatement, parse_members, parse_scoped, parse_unscoped
 from politesse.robots.agents import product_token
 
 if TYPE_CHECKING:
@@ -25,24 +25,28 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = (("X-Robots-Tag", parse_scoped), ("Robots-Tag", parse_members))
 _EVERYBODY: Final = "robots"
-_NAMES = re.compile(r"[\s,;\"'\u2018\u2019\u201c\u201d\u200b\ufeff]+")  # with the quotes of word processors, too
+_NAMES = re.compile(r"[\s,;\"'\u2018\u2019\u201c\u201d\u200b\ufeff]+")  # including typographic quotes
 _NUMBER = re.compile(r"-1|[0-9]{1,10}")
 _DAYS = re.compile(r"([0-9]{1,5})\s*(?:days?)?", re.IGNORECASE)
-_PREVIEWS: Final = ("none", "standard", "large")  # from the most restrictive on
+_PREVIEWS: Final = ("none", "standard", "large")  # the most restrictive first
 _NO_LIMIT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """Whether something may be done with a page, and what decided; true only for allowed.
+    """Whether a use of a page is allowed, and what decided; true only if it is allowed.
+
+    >>> page = PageDirectives.from_response([("X-Robots-Tag", "nofollow")], None)
+    >>> print(page.may_follow)
+    must not follow: X-Robots-Tag 1: nofollow
 
     Attributes:
-        to: what was asked about: ``index``, ``follow``, ``archive``.
-        against: the statements that forbid it; none where it is allowed.
+        to: the use: ``index``, ``follow``, ``archive``.
+        against: the statements that forbid it; empty if it is allowed.
     """
 
     to: str
-    against: tuple[Statement, ...] = ()
+    against: tuple[DirectiveStatement, ...] = ()
 
     @property
     def allowed(self) -> bool:
@@ -60,21 +64,25 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PageDirectives:
-    """What a page says to one crawler: all that names it, and all that names nobody.
+    """The directives of a page for one crawler: those that name it, and those that name no crawler.
 
-    Of statements that contradict each other the most restrictive holds (Google's page; draft-illyes-repext-00 2.2).
+    The most restrictive of contradicting statements applies (Google's page; draft-illyes-repext-00 2.2).
+
+    >>> page = PageDirectives.from_response({"X-Robots-Tag": "noindex, max-snippet:50"}, None, "ExampleBot")
+    >>> page.may_index(now=1_800_000_000.0).allowed, page.may_follow.allowed, page.max_snippet
+    (False, True, 50)
 
     Attributes:
-        statements: all directives that are for the crawler, headers first; those that mean nothing here, too, as
+        statements: all directives for the crawler, headers first, including those without a meaning here, such as
             ``noai``.
-        metas: the METAs that were read, with those for other crawlers and for other things.
-        truncated: whether it may say more than this: the page, or a header, was longer than what is read of it, or
-            there was a body that could not be read.
-        licenses: the addresses of its ``<link rel="license">`` (RSL), as written.
-        base_href: its ``<base href>`` as written, which those are relative to; None where there is none.
+        metas: all METAs with a name, including those for other crawlers and other purposes.
+        truncated: whether directives may be missing: the page or a header exceeded a limit, or the body could not be
+            read.
+        licenses: the addresses of ``<link rel="license">`` (RSL), as written.
+        base_href: the ``<base href>`` that these are relative to, as written; None if there is none.
     """
 
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[DirectiveStatement, ...] = ()
     metas: tuple[Meta, ...] = ()
     truncated: bool = False
     licenses: tuple[str, ...] = ()
@@ -90,18 +98,19 @@ class PageDirectives:
         in_body: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> PageDirectives:
-        """Read what the response to a page says; never raises on its content.
+        """Read the directives of a response; never raises on its content.
 
         Args:
             headers: see ``politesse.page.Headers``.
-            body: its octets, without content coding; None where there is none, or none is to be read.
-            token: the crawler's product token, its User-Agent string, or several tokens: what names any counts.
-            in_body: whether METAs in BODY count, too. For Google they do; in other texts only those in HEAD, because
-                what lies in BODY may be a visitor's.
-            max_bytes: the octets of the body that are read.
+            body: the octets of the body, without content coding; None to read only the headers.
+            token: the crawler's product token, its User-Agent string, or several tokens: a directive for any of them
+                counts.
+            in_body: whether METAs in BODY count, too. They do for Google; other specifications read only HEAD,
+                because visitors of a site may write into BODY.
+            max_bytes: how many octets of the body are read.
 
         Raises:
-            ImportError: where there is HTML to read, and the extra ``html`` is missing.
+            ImportError: the body is HTML, and the extra ``html`` is not installed.
         """
         pairs = header_pairs(headers)
         html = read_html(body, content_type(pairs), in_body=in_body, max_bytes=max_bytes) if body else None
@@ -109,18 +118,18 @@ class PageDirectives:
 
     @classmethod
     def from_html(cls, headers: Headers, html: Html | None, token: str | Sequence[str] = ()) -> PageDirectives:
-        """Do what ``from_response`` does, with a page that was read before; None for one that is no HTML."""
+        """Do the same as ``from_response`` for the result of ``read_html``, which is None if the body is not HTML."""
         names = {product_token(name) for name in ([token] if isinstance(token, str) else token)} - {""}
         html = html or Html()
         pairs = header_pairs(headers)
-        statements: list[Statement] = []
+        statements: list[DirectiveStatement] = []
         truncated = html.truncated
         for field, parse in _HEADERS:
             lines, cut = header_lines(pairs, field.lower())
             truncated |= cut
             for number, line in enumerate(lines, 1):
                 statements += (
-                    Statement(directive, field, number, line)
+                    DirectiveStatement(directive, field, number, line)
                     for directive in dict.fromkeys(parse(line))
                     if not directive.scope or directive.scope in names
                 )
@@ -129,21 +138,21 @@ class PageDirectives:
         for (number, meta), content in zip(mine, contents, strict=False):
             field = f"META {meta.name.lower()}"
             directives = dict.fromkeys(parse_unscoped(content))
-            statements += (Statement(directive, field, number, content) for directive in directives)
+            statements += (DirectiveStatement(directive, field, number, content) for directive in directives)
         return cls(tuple(statements), html.metas, truncated or cut, html.licenses, html.base_href)
 
-    def named(self, *names: str) -> tuple[Statement, ...]:
-        """Return the statements with one of these directives, as the vocabulary spells them."""
+    def named(self, *names: str) -> tuple[DirectiveStatement, ...]:
+        """Return the statements of these directives, named as the vocabulary spells them."""
         return tuple(statement for statement in self.statements if statement.name in names)
 
     def may_index(self, now: float, *, embedded: bool = False) -> PageAnswer:
         """Whether the page may be indexed at the Unix time ``now``: NOINDEX, NONE, and ``unavailable_after``.
 
-        ``embedded`` asks about it as a part of another page, in an IFRAME: there ``indexifembedded`` lifts NOINDEX.
+        ``embedded`` means as a part of another page, in an IFRAME: there ``indexifembedded`` cancels NOINDEX.
         """
         lifted = embedded and bool(self.named("indexifembedded"))
         forbidding = () if lifted else self.named("noindex", "none")
-        # Not "now >= date", so that a time that is no number forbids.
+        # Not "now >= date", so that NaN forbids.
         expired = (statement for statement, date in self._expiries() if not now < date)
         return PageAnswer("index", (*forbidding, *expired))
 
@@ -154,7 +163,7 @@ class PageDirectives:
 
     @property
     def may_archive(self) -> PageAnswer:
-        """Whether a copy of it may be kept to be shown: NOARCHIVE, and ``nocache``, which is Bing's word for it."""
+        """Whether a cached copy may be shown: NOARCHIVE, and ``nocache``, Bing's name for it."""
         return PageAnswer("archive", self.named("noarchive", "nocache"))
 
     @property
@@ -175,47 +184,47 @@ class PageDirectives:
 
     @property
     def max_snippet(self) -> int | None:
-        """How many characters of text may be shown, 0 for none; None where nothing limits it."""
+        """How many characters of text may be shown, 0 for none; None without a limit."""
         return self._least("max-snippet") if self.may_snippet else 0
 
     @property
     def max_video_preview_s(self) -> int | None:
-        """How many seconds of a video may be shown, 0 for a still image; None where nothing limits it."""
+        """How many seconds of a video may be shown, 0 for a still image; None without a limit."""
         return self._least("max-video-preview")
 
     @property
     def max_image_preview(self) -> str | None:
-        """How large an image may be shown: ``none``, ``standard`` or ``large``; None where nothing limits it."""
+        """The largest preview of an image: ``none``, ``standard`` or ``large``; None without a limit."""
         sizes = {statement.value.lower() for statement in self.named("max-image-preview")}
         return next((size for size in _PREVIEWS if size in sizes), None)
 
     @property
     def unavailable_after(self) -> float | None:
-        """The Unix time from which on it must not be indexed, the earliest of several; None where there is none."""
+        """The Unix time after which the page must not be indexed, the earliest of several; None if there is none."""
         return min((date for _, date in self._expiries()), default=None)
 
     @property
     def description(self) -> str:
-        """Its META DESCRIPTION; empty where there is none."""
+        """The META DESCRIPTION; empty if there is none."""
         return next((content.strip() for content in self._contents("description")), "")
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """The words of its META KEYWORDS, in their order."""
+        """The words of all META KEYWORDS, in order."""
         words = chain.from_iterable(content.split(",") for content in self._contents("keywords"))
         return tuple(word.strip() for word in words if word.strip())
 
     @property
     def revisit_after_days(self) -> int | None:
-        """In how many days it asks to be visited again, the most of several; None where it does not say."""
+        """The days of META REVISIT-AFTER, the largest of several; None if there is none."""
         found = (_DAYS.fullmatch(content.strip()) for content in self._contents("revisit-after"))
         return max((int(days[1]) for days in found if days is not None), default=None)
 
     def _contents(self, name: str) -> Iterator[str]:
         return (meta.content for meta in self.metas if meta.name.lower() == name)
 
-    def _limits(self, name: str) -> Iterator[tuple[Statement, int]]:
-        """Yield the limits that can be read, without those that lift it."""
+    def _limits(self, name: str) -> Iterator[tuple[DirectiveStatement, int]]:
+        """Yield the valid limits, except -1, which stands for no limit."""
         for statement in self.named(name):
             if _NUMBER.fullmatch(statement.value) is not None and (limit := int(statement.value)) != _NO_LIMIT:
                 yield statement, limit
@@ -223,7 +232,7 @@ class PageDirectives:
     def _least(self, name: str) -> int | None:
         return min((limit for _, limit in self._limits(name)), default=None)
 
-    def _expiries(self) -> Iterator[tuple[Statement, float]]:
+    def _expiries(self) -> Iterator[tuple[DirectiveStatement, float]]:
         for statement in self.named("unavailable_after"):
             date = page_date(statement.value)
             if date is not None:
@@ -231,9 +240,9 @@ class PageDirectives:
 
 
 def page_date(text: str) -> float | None:
-    """Return the date of ``unavailable_after`` as Unix time: RFC 822, RFC 850 or ISO 8601; None where it is none.
+    """Return the date of ``unavailable_after`` as Unix time: RFC 822, RFC 850 or ISO 8601; None if it is invalid.
 
-    One without a time is the start of its day, one without a zone in UTC.
+    A date without a time is the start of its day; one without a zone is in UTC.
     """
     date = iso_date(text)
     if date is None:

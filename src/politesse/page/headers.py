@@ -1,4 +1,4 @@
-"""The header lines of a response, in whichever form a client has them. Pure."""
+"""The header lines of a response, in the types of various HTTP clients. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HeaderValue = HeaderText | Iterable[HeaderText]
 
 @runtime_checkable
 class _Items(Protocol):
-    """What tells its lines as pairs, and need not be a mapping."""
+    """A type with header lines as pairs that is not a mapping."""
 
     def items(self) -> Iterable[tuple[str, str]]: ...
 
@@ -19,13 +19,13 @@ class _Items(Protocol):
 Headers = Mapping[str, HeaderValue] | Mapping[bytes, HeaderValue] | _Items | Iterable[tuple[HeaderText, HeaderValue]]
 """A mapping from names to values, or pairs of them; a value may be a list of several lines.
 
-So aiohttp's and other multidicts, Scrapy's ``Headers``, ``httpx.Headers``, an ``email.message.Message`` and plain
-dictionaries will do. Where a client has joined repeated lines by commas, as requests and urllib3 do, a scope that ends
-with its line cannot be told from one that goes on: hand over the lines where there is a choice.
+Multidicts such as aiohttp's, Scrapy's ``Headers``, ``httpx.Headers``, ``email.message.Message`` and plain dictionaries
+are accepted. Some clients, such as requests and urllib3, join repeated lines with commas; then the end of a scope,
+which is the end of its line, is lost. Pass separate lines if your client has them.
 """
 
 MAX_OCTETS: Final = 65_536
-"""So much of all lines of one name is read."""
+"""How many octets are read of all lines of one name."""
 
 
 @runtime_checkable
@@ -34,7 +34,7 @@ class _MultiItems(Protocol):
 
 
 def header_pairs(headers: Headers) -> list[tuple[str, str]]:
-    """Return one pair of name and value for each line, names in lower case: to be read more often than an iterator."""
+    """Return (lower-case name, value) pairs as a list, one per line, so callers can iterate twice."""
     return [
         (_text(name).strip().lower(), _text(line))
         for name, value in _pairs(headers)
@@ -43,19 +43,19 @@ def header_pairs(headers: Headers) -> list[tuple[str, str]]:
 
 
 def header_lines(pairs: Iterable[tuple[str, str]], name: str) -> tuple[list[str], bool]:
-    """Return the values of all lines with a name in lower case, and whether they were cut, as ``cut_lines`` does."""
+    """Return the values of all lines of a lower-case name, and whether they were cut, as ``cut_lines`` does."""
     return cut_lines(value for key, value in pairs if key == name)
 
 
 def content_type(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return the value of ``Content-Type``; of several lines all, with commas between them."""
+    """Return the value of ``Content-Type``; several lines are joined with commas."""
     return ", ".join(header_lines(pairs, "content-type")[0])
 
 
 def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list[str], bool]:
-    """Return the first lines, ``max_length`` characters together, and whether there were more.
+    """Return the first lines, at most ``max_length`` characters in all, and whether there were more.
 
-    The last of them ends before a comma, a semicolon or a blank, so that no half of a word is read as a word.
+    A cut line ends before a comma, a semicolon or a blank, so that no part of a word is read as a word.
     """
     lines: list[str] = []
     room = max_length
@@ -71,7 +71,7 @@ def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list
 
 def _pairs(headers: Headers) -> Iterable[tuple[HeaderText, HeaderValue]]:
     if isinstance(headers, _MultiItems):
-        return headers.multi_items()  # the other views of httpx join the lines
+        return headers.multi_items()  # other views of httpx.Headers join the lines
     return headers.items() if isinstance(headers, Mapping | _Items) else headers
 
 

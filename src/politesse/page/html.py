@@ -1,6 +1,6 @@
-"""What of a page is of use here: its METAs, its base URL, its links. Pure; needs the extra ``html``.
+"""Reads the METAs, the base URL and the links of an HTML page. Pure; needs the extra ``html``.
 
-``tags`` finds the tags in linear time, and Lexbor (by way of selectolax) reads them.
+``tags`` finds the tags in linear time, and Lexbor (through selectolax) reads their attributes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.page.encoding import decoded
-from politesse.page.tags import BLANKS, Scan
+from politesse.page.tags import ASCII_WHITESPACE, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from politesse.page.tags import Tag
 
 MAX_BYTES: Final = 524_288
-"""So many octets of a page are read, unless told otherwise."""
+"""How many octets of a page are read by default."""
 
 MAX_METAS: Final = 4_096
 MAX_BASES: Final = 16
 MAX_LINKS: Final = 65_536
-"""Of each of A, AREA, and the elements that may carry ``data-nosnippet``."""
+"""For each of A, AREA, and the elements that may carry ``data-nosnippet``."""
 MAX_LICENSES: Final = 256
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 _UNKNOWN_TYPES: Final = frozenset({"unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
-_REL_WORD = re.compile(r"[a-z0-9:./_-]+")  # generous with what stands between, so that no nofollow is missed
+_REL_WORD = re.compile(r"[a-z0-9:./_-]+")  # any other character separates, so that no nofollow is missed
 _TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+")
 _MARKUP = re.compile(
     r"[\t\n\f\r \0]*+<(?:!--|!doctype[\t\n\f\r ]html|\?xml|(?:html|head|meta|title|link|base|script|style|body|"
@@ -42,15 +42,18 @@ _MAX_SNIFFED: Final = 4_096
 _HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
 _LINK_NAMES: Final = frozenset({"a", "area", "div", "section", "span"})
 _NOSNIPPET: Final = frozenset({"div", "section", "span"})
-_NUMBER: Final = "politesse-number"  # an attribute that stands first; of two with one name the first counts
+_NUMBER: Final = "politesse-number"  # placed first: of two attributes with one name the first counts
 
 
 class Meta(NamedTuple):
-    """A META element that has a name.
+    """A META element with a name.
+
+    >>> Meta("robots", "noindex").content
+    'noindex'
 
     Attributes:
-        name: as written, without blanks around it.
-        content: as written; empty where there is none.
+        name: as written, without surrounding whitespace.
+        content: as written; empty if there is none.
     """
 
     name: str
@@ -58,11 +61,14 @@ class Meta(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An A or AREA element that has an address.
+    """An A or AREA element with an address.
+
+    >>> Link("/login", ("nofollow",)).rel
+    ('nofollow',)
 
     Attributes:
         href: as written.
-        rel: its words, in lower case.
+        rel: the relation types, in lower case.
     """
 
     href: str
@@ -71,17 +77,21 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """What was read of a page of HTML.
+    """The elements of an HTML page that matter to crawlers.
+
+    >>> html = read_html(b'<meta name="robots" content="noindex">', "text/html")
+    >>> html.metas
+    (Meta(name='robots', content='noindex'),)
 
     Attributes:
-        metas: its METAs in their order: those of HEAD, and those of BODY where they were asked for.
-        base_href: the first ``<base href>`` as written; None where there is none.
-        links: its links in their order, where they were asked for.
-        nosnippet_parts: how many SPAN, DIV and SECTION carry ``data-nosnippet`` (whose value means nothing), where
-            links were asked for.
-        encoding: what its octets were read as, by Python's name.
-        truncated: whether not all that was asked for could be read, because of a limit.
-        licenses: the addresses of its ``<link rel="license">`` as written, where its METAs count, too.
+        metas: the METAs in order: those of HEAD, with ``in_body`` those of BODY as well.
+        base_href: the first ``<base href>`` as written; None if there is none.
+        links: the links in order; empty without ``links``.
+        nosnippet_parts: how many SPAN, DIV and SECTION carry ``data-nosnippet`` (its value is ignored); 0 without
+            ``links``.
+        encoding: the encoding of the page, by Python's name.
+        truncated: whether a limit was reached, so that some elements may be missing.
+        licenses: the addresses of ``<link rel="license">`` as written, from where METAs count.
     """
 
     metas: tuple[Meta, ...] = ()
@@ -94,9 +104,12 @@ class Html:
 
 
 def may_be_html(content_type: str) -> bool:
-    """Whether a body of this media type has to be looked at: it is that of HTML, or says nothing.
+    """Whether a body with this media type may be HTML: the type is one of HTML, unknown or invalid.
 
-    What is no media type at all, as ``html`` or one with a blank inside, says nothing (WHATWG MIME Sniffing 4.4).
+    Invalid are ``html`` or a type with a blank inside, for example (WHATWG MIME Sniffing 4.4).
+
+    >>> may_be_html("text/html; charset=utf-8"), may_be_html(""), may_be_html("image/png")
+    (True, True, False)
     """
     types = _media_types(content_type)
     if types & _HTML_TYPES:
@@ -105,7 +118,11 @@ def may_be_html(content_type: str) -> bool:
 
 
 def is_html(body: bytes, content_type: str = "") -> bool:
-    """Whether a body is to be read as HTML: by its media type, where that says nothing by its first octets."""
+    """Whether a body is HTML: by its media type, or by its first octets if the type is unknown or invalid.
+
+    >>> is_html(b"<!doctype html>"), is_html(b"User-agent: *")
+    (True, False)
+    """
     if _media_types(content_type) & _HTML_TYPES:
         return True
     return may_be_html(content_type) and _MARKUP.match(decoded(body[:_MAX_SNIFFED])[0]) is not None
@@ -114,17 +131,17 @@ def is_html(body: bytes, content_type: str = "") -> bool:
 def read_html(
     body: bytes, content_type: str = "", *, in_body: bool = False, links: bool = False, max_bytes: int = MAX_BYTES
 ) -> Html | None:
-    """Read a page; None where it is no HTML. Never raises on content; time and memory are linear in ``max_bytes``.
+    """Read a page; None if it is not HTML. Never raises on content; time and memory are linear in ``max_bytes``.
 
     Args:
-        body: its octets, without content coding.
-        content_type: the value of the header; empty where there is none.
+        body: the octets of the page, without content coding.
+        content_type: the value of the header; empty if there is none.
         in_body: whether METAs in BODY count, too, as they do for Google.
         links: whether to read the links.
-        max_bytes: the octets that are read; what comes behind them is not looked at.
+        max_bytes: how many octets are read; the rest is ignored.
 
     Raises:
-        ImportError: without the extra ``html``.
+        ImportError: the extra ``html`` is not installed.
     """
     if not is_html(body, content_type):
         return None
@@ -142,7 +159,7 @@ def _media_types(content_type: str) -> set[str]:
 
 
 def _wanted(tags: Iterable[Tag], *, in_body: bool) -> tuple[list[Tag], bool]:
-    """Return the tags that are worth a parser's time, and whether there were more than are kept."""
+    """Return the tags whose attributes have to be parsed, and whether a limit of their number was reached."""
     rooms = dict.fromkeys(_LINK_NAMES, MAX_LINKS) | {"meta": MAX_METAS, "base": MAX_BASES, "link": MAX_LICENSES}
     kept: list[Tag] = []
     full = False
@@ -165,7 +182,7 @@ def _is_of_use(tag: Tag, *, in_body: bool) -> bool:
 
 
 def _read(tags: Iterable[Tag]) -> list[tuple[str, dict[str, str]]]:
-    """Return the name and the attributes of each tag. As siblings, for depth is what takes parsers long."""
+    """Return the name and the attributes of each tag. Parsed as siblings, because nesting makes parsers slow."""
     numbered = list(tags)
     if not numbered:
         return []
@@ -192,7 +209,7 @@ def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *,
     for name, attributes in elements:
         if name == "meta":
             if "name" in attributes:
-                metas.append(Meta(attributes["name"].strip(BLANKS), attributes.get("content", "")))
+                metas.append(Meta(attributes["name"].strip(ASCII_WHITESPACE), attributes.get("content", "")))
         elif name == "base":
             base_href = attributes.get("href") if base_href is None else base_href
         elif name in _NOSNIPPET:

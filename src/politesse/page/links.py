@@ -1,4 +1,4 @@
-"""Which links of a page may be followed. Pure."""
+"""The links of a page that may be followed. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from politesse.page.headers import Headers
 
 MAX_URL: Final = 8_192
-"""Characters of a URL; a longer one is no link. RFC 9110 4.1 has everybody support 8000."""
+"""The longest URL that counts as a link, in characters. RFC 9110 4.1: all should support 8000 octets."""
 
-_MAX_JOINED: Final = 8 * 1024 * 1024  # characters of bases and addresses that are joined, which takes up to a second
-_FOREIGN_WEIGHT: Final = 64  # a host name in foreign letters is so much dearer
+_MAX_JOINED: Final = 8 * 1024 * 1024  # characters of bases and addresses to join, up to a second of work
+_FOREIGN_WEIGHT: Final = 64  # how much more work a character of an internationalized host name is
 
 _NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
 _NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2
@@ -37,25 +37,28 @@ def followable_links(
     max_bytes: int = MAX_BYTES,
     max_links: int = 10_000,
 ) -> list[str]:
-    """Return the absolute http(s) URLs that a page links to, and whose links may be followed.
+    """Return the absolute http(s) URLs of the links of a page that may be followed.
 
-    Those of A and AREA, in their order, each once, without fragments; not those with a ``rel`` of ``nofollow``,
-    ``ugc`` or ``sponsored``, and none at all where the page or its headers say NOFOLLOW to the crawler. Whether
-    robots.txt allows them is another question. Addresses that cannot be requested are left out, and so are those that
-    come after the first eight million characters of addresses, each counted with the base that it is joined to.
+    These are the links of A and AREA, in order, each once, without fragments, except those with a ``rel`` of
+    ``nofollow``, ``ugc`` or ``sponsored``. The list is empty if the page or its headers say NOFOLLOW to the crawler.
+    robots.txt is not consulted. Invalid addresses are omitted, and so are the links after the first eight million
+    characters of addresses, each counted together with the base that it is joined to.
+
+    >>> followable_links(b'<a href="a">a</a> <a href="/b" rel="ugc">b</a>', "https://example.com/")
+    ['https://example.com/a']
 
     Args:
         body: the octets of the page, without content coding.
-        base_url: the URL that it came from, after redirects; a ``<base href>`` goes before it.
+        base_url: the URL of the page, after redirects; a ``<base href>`` has precedence.
         headers: those of the response; see ``politesse.page.Headers``.
         token: as in ``PageDirectives.from_response``.
-        in_body: as there.
-        max_bytes: the octets of the body that are read.
-        max_links: how many to return at most.
+        in_body: as in ``PageDirectives.from_response``.
+        max_bytes: how many octets of the body are read.
+        max_links: the largest number of links to return.
 
     Raises:
-        InvalidURL: for a ``base_url`` that is no absolute http(s) URL.
-        ImportError: where there is HTML to read, and the extra ``html`` is missing.
+        InvalidURL: ``base_url`` is not an absolute http(s) URL.
+        ImportError: the body is HTML, and the extra ``html`` is not installed.
     """
     split(base_url)
     pairs = header_pairs(headers)
@@ -65,7 +68,7 @@ def followable_links(
     base = document_base(html.base_href, base_url)
     hrefs = dict.fromkeys(
         link.href.partition("#")[0] for link in html.links if _NOT_FOLLOWED.isdisjoint(link.rel)
-    )  # each once, before it is joined, for that takes its time
+    )  # each once before joining, which is the slow part
     found: dict[str, None] = {}
     room = _MAX_JOINED
     for href in hrefs:
@@ -78,7 +81,7 @@ def followable_links(
 
 
 def document_base(base_href: str | None, base_url: str) -> str:
-    """Return the URL that addresses are relative to (WHATWG HTML 4.2.3); empty for one that is too long."""
+    """Return the document base URL (WHATWG HTML 4.2.3); empty if it is too long."""
     if base_href is None:
         return base_url
     href = trimmed(base_href)
@@ -93,12 +96,12 @@ def document_base(base_href: str | None, base_url: str) -> str:
 
 
 def trimmed(href: str) -> str:
-    """Return an address without what a parser of URLs drops (WHATWG URL 4.4)."""
+    """Return an address without the characters that a URL parser removes (WHATWG URL 4.4)."""
     return href.strip(_TRIMMED).translate(_DROPPED)
 
 
 def _cost(base: str, href: str) -> int:
-    """Return about how many characters have to be looked at to join an address to its base."""
+    """Return roughly how many characters are processed to join an address to its base."""
     host = href.partition("//")[2].partition("/")[0]
     return len(base) + len(href) + (0 if host.isascii() else _FOREIGN_WEIGHT * len(host))
 

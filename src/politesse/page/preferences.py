@@ -1,4 +1,4 @@
-"""What a response says about the use of its content: its headers, and the META and LINK elements of its page."""
+"""Usage preferences of a response: its headers, and the META and LINK elements of its page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
+from politesse._text import BLANKS
 from politesse.page.headers import cut_lines, header_pairs
 from politesse.page.links import MAX_URL, document_base, trimmed
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from politesse.page.directives import PageDirectives
     from politesse.page.headers import Headers
 
-_BLANKS: Final = " \t"
 _CONTENT_USAGE: Final = "content-usage"
 _CONTENT_SIGNAL: Final = "content-signal"
 _LINK: Final = "link"
@@ -44,18 +44,18 @@ _IN_QUOTES = re.compile(r'[^"\\]*')
 
 
 def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: str) -> Usage:
-    """Return what the headers of a response say: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
+    """Return the preferences in the headers: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
+
+    Never raises on the content of headers. 64 KiB of each header and the first 256 licenses are read. A longer
+    Content-Usage is ignored, because a part of it would have another meaning.
 
     Args:
-        headers: as pairs, or a mapping whose ``items`` tell each line of a header that is repeated, or all its lines
-            joined by commas. Names are compared without case.
-        url: the absolute URL of the response, which relative licenses are resolved against.
-
-    Never raises on what the headers say. Of each header 64 KiB are read, of licenses the first 256. A Content-Usage
-    that is longer is not read, as half of it would be another one.
+        headers: pairs, or a mapping whose ``items`` are separate lines, or lines joined with commas. Names are
+            case-insensitive.
+        url: the absolute URL of the response, against which relative licenses are resolved.
     """
     lines: dict[str, list[str]] = {name: [] for name in _HEADERS}
-    room = dict.fromkeys(_HEADERS, MAX_OCTETS + 1)  # one more, so that what is too long is seen to be
+    room = dict.fromkeys(_HEADERS, MAX_OCTETS + 1)  # one more, so that an excess is noticed
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         field = name.lower()
         if room.get(field, 0) > 0:
@@ -67,10 +67,10 @@ def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: st
 
 
 def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
-    """Return what the META elements of a page say about text and data mining: ``tdm-reservation``.
+    """Return the preferences of the META elements about text and data mining: ``tdm-reservation``.
 
     Args:
-        metas: name and content of each, in their order. Names are compared without case.
+        metas: name and content of each, in order. Names are case-insensitive.
     """
     reservations: list[str] = []
     policies: list[str] = []
@@ -85,15 +85,21 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
 
 
 def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
-    """Return all that a response says: its headers, its META elements, its ``<link rel="license">``, and ``noai``.
+    """Return all preferences of a response: headers, META elements, ``<link rel="license">`` and ``noai``.
 
-    ``noai``, a directive for robots, says that the page must not train a model, ``noimageai`` that its images must
-    not: that is told, and decides nothing for the page.
+    The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids it for the images; it is
+    reported, but decides nothing for the page.
+
+    >>> from politesse.page import PageDirectives
+    >>> headers = {"Content-Usage": "train-ai=n"}
+    >>> page = PageDirectives.from_response(headers, None)
+    >>> response_usage(headers, page, "https://example.com/page").preference("ai-train")
+    <Preference.DISALLOWED: 'disallowed'>
 
     Args:
         headers: see ``politesse.page.Headers``.
-        page: what the response says to the crawler that asks.
-        url: the absolute URL of the response, which relative licenses are resolved against.
+        page: the directives of the response for this crawler.
+        url: the absolute URL of the response, against which relative licenses are resolved.
     """
     noai = tuple(_noai(page))
     of_page = Usage(noai, noai, tuple(_linked_licenses(page, url)))
@@ -107,7 +113,7 @@ def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
     template = Statement(
         None, Preference.UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, f"Content-Usage: {value[:MAX_OCTETS]}"
     )
-    return statements(parse_content_usage(value.strip(_BLANKS)), template)
+    return statements(parse_content_usage(value.strip(BLANKS)), template)
 
 
 def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
@@ -120,7 +126,7 @@ def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
 
 
 def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
-    """Yield what TDMRep says at one place; where a value is repeated, the most restrictive counts."""
+    """Yield the TDMRep statements of one place; the most restrictive of repeated values counts."""
     policies = list(dict.fromkeys(policy.strip() for policy in policies))
     reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
     for value in reservations:
@@ -128,7 +134,7 @@ def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) 
         policy = policies[0] if policies else ""
         text = f"{_TDM_RESERVATION}: {value}"
         yield Statement(Purpose.TDM, preference, Mechanism.TDMREP, place, text, policy=policy)
-    # A policy without a reservation, or a second one, says nothing that is known here; it is told all the same.
+    # A policy without a reservation, or a second policy, has no defined meaning; it is reported all the same.
     for policy in policies[1:] if reservations else policies:
         text = f"{_TDM_POLICY}: {policy}"
         yield Statement(Purpose.TDM, Preference.UNSTATED, Mechanism.TDMREP, place, text, policy=policy)
@@ -162,7 +168,7 @@ def _linked_licenses(page: PageDirectives, url: str) -> Iterator[License]:
 
 
 def _license_url(base: str, reference: str) -> str | None:
-    """Return the URL of a license; None for a reference that makes none."""
+    """Return the URL of a license; None if the reference is invalid."""
     try:
         url = urljoin(base, reference)
     except ValueError:
@@ -175,30 +181,30 @@ def _links(value: str) -> Iterator[tuple[str, str, str]]:
     start = value.find("<")
     while start >= 0 and (end := value.find(">", start)) >= 0:
         relations, behind = _relations(value, end + 1)
-        yield value[start + 1 : end], relations, value[start:behind].rstrip(_BLANKS)
+        yield value[start + 1 : end], relations, value[start:behind].rstrip(BLANKS)
         start = value.find("<", behind)
 
 
 def _relations(value: str, place: int) -> tuple[str, int]:
-    """Return the ``rel`` among the parameters that start at ``place``, of several the first, and where they end."""
+    """Return the first ``rel`` of the parameters that start at ``place``, and the end of the parameters."""
     relations: str | None = None
     while (place := _past(_IN_BLANKS, value, place)) < len(value) and value[place] == ";":
         end = _past(_IN_NAME, value, place + 1)
-        name, text, place = value[place + 1 : end].strip(_BLANKS).lower(), "", end
+        name, text, place = value[place + 1 : end].strip(BLANKS).lower(), "", end
         if value[place : place + 1] == "=":
             place = _past(_IN_BLANKS, value, place + 1)
             if value[place : place + 1] == '"':
                 text, place = _quoted(value, place + 1)
             else:
-                text = value[place : _past(_IN_PARAMETER, value, place)].strip(_BLANKS)
-        if name == "rel" and relations is None:  # RFC 8288 3.3
+                text = value[place : _past(_IN_PARAMETER, value, place)].strip(BLANKS)
+        if name == "rel" and relations is None:  # RFC 8288 3.3: later rel parameters are ignored
             relations = text
         place = _past(_IN_PARAMETER, value, place)
     return relations or "", place
 
 
 def _quoted(value: str, place: int) -> tuple[str, int]:
-    """Return the quoted string that starts behind its quote, and where it ends (RFC 9110 5.6.4)."""
+    """Return the content of a quoted string from behind its first quote, and its end (RFC 9110 5.6.4)."""
     parts: list[str] = []
     while place < len(value):
         end = _past(_IN_QUOTES, value, place)
@@ -211,6 +217,6 @@ def _quoted(value: str, place: int) -> tuple[str, int]:
 
 
 def _past(run: re.Pattern[str], value: str, place: int) -> int:
-    """Return the place behind a run of characters, which may be empty."""
+    """Return the end of a run of characters, which may be empty."""
     matched = run.match(value, place)
     return place if matched is None else matched.end()

@@ -1,10 +1,10 @@
-"""The words by which a page speaks to robots, and how a list of them is read. Pure.
+"""Parses lists of directives for robots: META robots, X-Robots-Tag, Robots-Tag. Pure.
 
 The vocabulary is that of the Robots META tag, of Google's page "Robots meta tag, data-nosnippet, and X-Robots-Tag
-specifications", and of draft-illyes-repext. Servers spell it in many ways, and a word that is not understood would
-allow what was meant to be forbidden. So a list is read generously: by commas, semicolons and blanks, with ``_`` and
-``-`` or without, with ``=`` for ``:``, with quotes around it, and by whatever else stands between two words that are
-known, as in ``noindex/nofollow``.
+specifications", and of draft-illyes-repext. Servers spell it in many ways, and an unknown word would allow what the
+site meant to forbid. So the parser is lenient: commas, semicolons and blanks separate; ``_`` and ``-`` are optional;
+``=`` may replace ``:``; quotes are ignored; and any other character between two known words separates them, as in
+``noindex/nofollow``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import printable
+from politesse._text import shortened
 from politesse.robots.agents import product_token
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ PLAIN: Final = frozenset(
 """The directives that take no value."""
 
 VALUED: Final = frozenset({"max-image-preview", "max-snippet", "max-video-preview", "unavailable_after"})
-"""Those that take one, behind a colon."""
+"""The directives that take a value after a colon."""
 
 HISTORICAL: Final = frozenset({"noarchive", "nocache", "nositelinkssearchbox"})
-"""Those that Google no longer uses; others may."""
+"""The directives that Google no longer uses; other search engines may."""
 
 _BY_LETTERS: Final = {name.replace("-", "").replace("_", ""): name for name in PLAIN | VALUED}
 _SEPARATOR = re.compile(r"[:=]")
@@ -39,18 +39,21 @@ _WORD = re.compile(r"[^\s:=]+")
 _LETTERS = re.compile(r"[A-Za-z_-]+")
 _WEEKDAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?", re.IGNORECASE)
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
-_SHOWN: Final = 200
+_MAX_SHOWN: Final = 200
 _EVERYBODY: Final = frozenset({"*", "robots"})
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """One word of a list.
+    """One directive of a list.
+
+    >>> Directive("max-snippet", "50").value
+    '50'
 
     Attributes:
-        name: as the vocabulary spells it; a word that is not in it in lower case.
-        value: what stands behind its colon; empty where nothing does.
-        scope: the product token of the crawler that it is for, in lower case; empty for everybody.
+        name: as the vocabulary spells it; an unknown word in lower case.
+        value: the text after the colon; empty if there is none.
+        scope: the product token of the crawler that it addresses, in lower case; empty for all crawlers.
     """
 
     name: str
@@ -59,14 +62,17 @@ class Directive:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """One directive that a page makes, and where it does.
+class DirectiveStatement:
+    """One directive of a page, and where it stands.
+
+    >>> print(DirectiveStatement(Directive("noindex"), "X-Robots-Tag", 1, "noindex, nofollow"))
+    X-Robots-Tag 1: noindex, nofollow
 
     Attributes:
-        directive: what it says.
+        directive: the directive.
         field: the header or the META: ``X-Robots-Tag``, ``Robots-Tag``, ``META robots``, ``META examplebot``.
-        number: which header line of that name, or which META of those that have a name, from 1.
-        text: the whole of that line or content.
+        number: the number of the header line among those of that name, or of the META among those with a name, from 1.
+        text: the whole line or content; untrusted.
     """
 
     directive: Directive
@@ -81,37 +87,36 @@ class Statement:
 
     @property
     def value(self) -> str:
-        """The directive's value, empty where it has none."""
+        """The directive's value; empty if it has none."""
         return self.directive.value
 
     @property
     def historical(self) -> bool:
-        """Whether Google no longer uses it."""
+        """Whether Google no longer uses the directive."""
         return self.directive.name in HISTORICAL
 
     def __str__(self) -> str:
-        text = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "..."
-        return f"{self.field} {self.number}: {printable(text)}"
+        return f"{self.field} {self.number}: {shortened(self.text, _MAX_SHOWN)}"
 
 
 def parse_scoped(line: str) -> Iterator[Directive]:
     """Parse a line of ``X-Robots-Tag``: ``noindex``, or ``examplebot: nofollow, otherbot: noindex, nofollow``.
 
-    A scope reaches to the next one, or to the end of the line. What stands before a colon, and is not one name of a
-    crawler at the start of a list element, scopes nothing: what comes behind it is for everybody.
+    A scope extends to the next scope or to the end of the line. Text before a colon that is not a single crawler name
+    at the start of a list element is no scope: the directives after it address all crawlers.
     """
     return _parse(_LIST.split(line), scoped=True)
 
 
 def parse_unscoped(content: str) -> Iterator[Directive]:
-    """Parse the content of a META: there are no scopes in it, and so every word counts."""
+    """Parse the content of a META. It has no scopes: every word counts."""
     return _parse(_LIST.split(content), scoped=False)
 
 
 def parse_members(line: str) -> Iterator[Directive]:
     """Parse a line of ``Robots-Tag``: ``*=noindex, nosnippet; ExampleBot=nofollow`` (draft-illyes-repext-00 2.1.1).
 
-    A member without a name, and one whose name cannot be read, is for everybody.
+    A member without a name, or with an invalid one, addresses all crawlers.
     """
     for member in line.split(";"):
         name, equals, rules = member.partition("=")
@@ -141,7 +146,7 @@ def _parse(pieces: Sequence[str], *, scoped: bool) -> Iterator[Directive]:
                 end = _value_end(name, piece, at)
                 value, at = piece[at:end].strip(_QUOTES), end
                 if name == "unavailable_after" and _WEEKDAY.fullmatch(value) is not None:
-                    # RFC 822 and RFC 850 have a comma behind the day of the week: the next piece is the date.
+                    # RFC 822 5.1, RFC 850 2.1.4: a comma follows the day of the week, so the next piece is the date.
                     piece = next(following, "")  # noqa: PLW2901
                     at = _value_end(name, piece, 0)
                     value = f"{value}, {piece[:at].strip(_QUOTES)}".rstrip(", ")
@@ -149,7 +154,7 @@ def _parse(pieces: Sequence[str], *, scoped: bool) -> Iterator[Directive]:
             elif scoped and start == 0 and not before and _SCOPE.fullmatch(word) is not None:
                 scope = _scope(word)
             else:
-                scope = ""  # the name of no crawler: what comes behind it is for everybody
+                scope = ""  # not a crawler name: the directives after it address all crawlers
                 yield from _words([word], scope)
         yield from _words(piece[at:].split(), scope)
 
@@ -166,18 +171,18 @@ def _words(words: Iterable[str], scope: str) -> Iterator[Directive]:
 
 
 def _known(word: str) -> str | None:
-    """Return how the vocabulary spells a word; None where it does not know it."""
+    """Return the spelling of a word in the vocabulary; None for an unknown word."""
     return _BY_LETTERS.get(word.lower().replace("-", "").replace("_", ""))
 
 
 def _scope(text: str) -> str:
-    """Return the product token of a scope; empty for everybody."""
+    """Return the product token of a scope; empty for all crawlers."""
     token = product_token(text) if text.isascii() else ""
     return "" if token in _EVERYBODY else token
 
 
 def _is_value(name: str, text: str, at: int) -> bool:
-    """Whether a number or a date follows the name, or it looks like one that takes a value: it is no scope then."""
+    """Whether a value follows the name, which is then not a scope: a number, a date, or anything after ``max-``."""
     found = _WORD.search(text, at)
     word = "" if found is None else found[0].strip(_QUOTES)
     if name.startswith("max-"):
@@ -186,7 +191,7 @@ def _is_value(name: str, text: str, at: int) -> bool:
 
 
 def _value_end(name: str, text: str, at: int) -> int:
-    """Return where a value ends: a date before the next word of the vocabulary, all else at a blank."""
+    """Return the end of a value: a date extends to the next known word, other values to a blank."""
     if name != "unavailable_after":
         found = _WORD.search(text, at)
         return len(text) if found is None else found.end()

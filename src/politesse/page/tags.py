@@ -1,8 +1,11 @@
-"""Which start tags a page of HTML has, and which of them lie in its HEAD: one pass, in linear time. Pure.
+"""Finds the start tags of an HTML page, and which of them are in HEAD: one pass, in linear time. Pure.
 
-A parser that builds the tree takes quadratic time for half a megabyte of ``<div>``, and quadratic memory for misnested
-``<b>``. So this tells the tags from text, comments and scripts (WHATWG HTML 13.2.5), keeps the few that are asked for,
-and leaves it to a parser to read their attributes. What it needs to know of the tree is in ``reading``.
+Theory of operation. A parser that builds the tree takes quadratic time for half a megabyte of ``<div>``, and quadratic
+memory for misnested ``<b>``. So this tokenizer separates tags from text, comments and scripts (WHATWG HTML 13.2.5),
+yields the few tags that the caller wants, and leaves their attributes to a parser. In some places tokens depend on tree
+construction; ``tree_state`` keeps the part of the tree that they depend on. If the next state is ambiguous, all states
+are followed side by side: ``_ahead`` maps the place of the next markup to the states that arrive there. The number of
+states and their total work are bounded, so time is linear in the page.
 """
 
 from __future__ import annotations
@@ -12,18 +15,18 @@ from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from politesse.page.reading import FOREIGN_ROOTS, MOVING_TAGS, TEXT_ELEMENTS, Reading
+from politesse.page.tree_state import FOREIGN_ROOTS, MOVING_TAGS, TEXT_ELEMENTS, TreeState
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-_Way = TypeVar("_Way")
+_Branch = TypeVar("_Branch")
 
-BLANKS: Final = "\t\n\f\r "
-"""ASCII whitespace, as HTML has it."""
+ASCII_WHITESPACE: Final = "\t\n\f\r "
+"""The ASCII whitespace of WHATWG Infra 4.6."""
 
-# WHATWG HTML 13.2.5.6 to 13.2.5.40. Every repetition is possessive, so that a tag is read once, whatever it holds; a
-# quote that is not closed swallows the rest of the page, as in browsers.
+# WHATWG HTML 13.2.5.6 to 13.2.5.40. Every repetition is possessive, so that each tag is read once, whatever it
+# contains. A quote that is not closed extends to the end of the page, as in browsers.
 _ATTRIBUTE: Final = r"""
     (?:[\t\n\f\r /]++
       |(?:=[^\t\n\f\r />=]*+|[^\t\n\f\r />=]++)
@@ -35,10 +38,10 @@ _ONE_ATTRIBUTE = re.compile(_ATTRIBUTE, re.VERBOSE)
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])")  # 13.2.5.6: any other "<" is text
 _TAG_OPEN = re.compile(r"</?[A-Za-z]")
 _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBOSE)
-# As many as a parser, who compares each with each, has an easy time with; the blanks between them count, too.
+# A parser compares each attribute with each other, so their number is bounded; the whitespace between them counts, too.
 _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
 _COMMENT_END = re.compile(r"--!?>")
-# Names are compared as ASCII (13.2.5): U+017F is no "s", as it is to Unicode's rules of case.
+# 13.2.5: names are compared as ASCII. Unicode case rules would take U+017F for an "s".
 _IGNORE_CASE: Final = re.IGNORECASE | re.ASCII
 _TEXT_END: Final = {
     name: re.compile(rf"</{name}[\t\n\f\r />]", _IGNORE_CASE) for name in TEXT_ELEMENTS - {"plaintext", "script"}
@@ -46,10 +49,10 @@ _TEXT_END: Final = {
 # 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
 _SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", _IGNORE_CASE)
 
-_MAX_READINGS: Final = 8  # at one place, and at so many places at once
-_MAX_WORK: Final = 3  # how many times a page is read at most, all readings together
-_SHORT: Final = 4_096  # a page that is shorter is read as if it were so long
-_FAULTS: Final = BLANKS + "\0\ufeff"  # a byte order mark too many, or a NUL, is no text of an author's
+_MAX_STATES: Final = 8  # at one place; also the number of places
+_MAX_WORK: Final = 3  # times the length of the page: the work of all states together
+_SHORT: Final = 4_096  # a shorter page is given the work of one with this length
+_FAULTS: Final = ASCII_WHITESPACE + "\0\ufeff"  # a NUL or a second byte order mark is not text of the author
 
 
 class Tag(NamedTuple):
@@ -57,8 +60,8 @@ class Tag(NamedTuple):
 
     Attributes:
         name: in lower case.
-        attributes: everything between the name and the closing ``>``, as written.
-        in_head: whether it lies in the HEAD.
+        attributes: the text between the name and the closing ``>``, as written.
+        in_head: whether it is in HEAD.
         cut: whether there were more attributes than the 256 that are kept.
     """
 
@@ -69,24 +72,24 @@ class Tag(NamedTuple):
 
 
 class Scan:
-    """The start tags of a page whose name is among ``names``, in their order, each once; to be iterated over once.
+    """An iterable over the start tags of a page whose name is in ``names``, in order, each once; iterate only once.
 
-    What HEAD is follows WHATWG HTML 13.2.6.4, with two leniencies, both for pages that are a little broken and both
-    towards more being HEAD: HEAD begins anew at a ``<head>`` that stray text or markup stands before, though not behind
-    a ``<body>``; and whatever a ``<noscript>`` of HEAD holds does not end HEAD. What lies in a ``<template>`` is not
-    part of the page. A tag that the end of the page cuts off is none.
+    HEAD is as in WHATWG HTML 13.2.6.4, with two leniencies for slightly broken pages, both of which extend HEAD: HEAD
+    begins again at a ``<head>`` after stray text or markup, though not after a ``<body>``; and no content of a
+    ``<noscript>`` in HEAD ends HEAD. The content of a ``<template>`` is not part of the page. A tag that is cut off by
+    the end of the page is ignored.
 
-    Where a page can be read in several ways, all are followed side by side, within limits: their number, and together
-    three times the work of one. So time is linear in the page. Where a limit is reached, the likeliest are followed.
+    If a page can be interpreted in several ways, all are followed side by side, within two limits: their number, and
+    three times the work of one. If a limit is reached, only the most likely ones are followed.
 
     Args:
         text: the page.
         names: in lower case.
-        head_only: whether to end at ``<body>``.
+        head_only: whether to stop at ``<body>``.
 
     Attributes:
-        in_head: whether the text ended within HEAD; to be read afterwards, as is the other.
-        partial: whether there were more ways to read the page than were followed.
+        in_head: whether the text ended in HEAD; valid after the iteration.
+        partial: whether a limit was reached, so that tags may be missing; valid after the iteration.
     """
 
     def __init__(self, text: str, names: frozenset[str], *, head_only: bool = False) -> None:
@@ -96,11 +99,11 @@ class Scan:
         self._names = names
         self._head_only = head_only
         self._room = _MAX_WORK * max(len(text), _SHORT)
-        self._ahead: dict[int, list[Reading]] = {}  # by the place of the next markup
+        self._ahead: dict[int, list[TreeState]] = {}  # keyed by the place of the next markup
 
     def __iter__(self) -> Iterator[Tag]:
         text, ahead = self._text, self._ahead
-        self._go_on(Reading(), 0)
+        self._go_on(TreeState(), 0)
         while ahead:
             at = min(ahead)
             here = ahead.pop(at)
@@ -123,7 +126,7 @@ class Scan:
                 yield _tag(name, tag[3], in_head=any(places))
 
     def _over_plain_tags(self, at: int, *, in_template: bool) -> Generator[Tag, None, int]:
-        """Yield the tags up to one that does more than most do in BODY; return its place, -1 for the end of all."""
+        """Yield the tags before the next of MOVING_TAGS; return the place of that one, -1 for the end of the page."""
         text, names = self._text, self._names
         start = at
         while (tag := _TAG.match(text, at)) is not None and (name := tag[2].lower()) not in MOVING_TAGS:
@@ -136,22 +139,22 @@ class Scan:
         self._room -= at - start
         return at
 
-    def _over_end_tag(self, here: list[Reading], tag: re.Match[str], name: str) -> list[bool]:
-        """Move on over an end tag; it is no part of the page in any reading."""
-        for reading in here:
-            for after in self._followed(reading.end(name)):
+    def _over_end_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
+        """Process an end tag in each state; end tags are never yielded."""
+        for state in here:
+            for after in self._followed(state.end(name)):
                 self._go_on(after, tag.end())
         return []
 
-    def _over_start_tag(self, here: list[Reading], tag: re.Match[str], name: str) -> list[bool]:
-        """Move on over a start tag; return for each reading that it is part of the page in whether it lies in HEAD."""
+    def _over_start_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
+        """Process a start tag; return whether it is in HEAD, for each state in which it is part of the page."""
         attributes = tag[3]
-        foreign = name in FOREIGN_ROOTS or any(reading.open is not None for reading in here)
+        foreign = name in FOREIGN_ROOTS or any(state.open is not None for state in here)
         closed = foreign and attributes.endswith("/") and _is_closed(attributes)
         places: list[bool] = []
         behind: int | None = None
-        for reading in here:
-            for after, is_text in self._followed(reading.start(name, attributes, closed=closed)):
+        for state in here:
+            for after, is_text in self._followed(state.start(name, attributes, closed=closed)):
                 if not after.templates:
                     places.append(after.in_head)
                 if not is_text:
@@ -163,54 +166,54 @@ class Scan:
                 self._go_on(after, behind)
         return places
 
-    def _over_markup(self, here: list[Reading], at: int) -> None:
-        """Move on over markup that is no whole tag."""
+    def _over_markup(self, here: list[TreeState], at: int) -> None:
+        """Process markup that is not a complete tag."""
         if not self._text.startswith("<![CDATA[", at):
             behind = _after_markup(self._text, at)
             self._room -= (len(self._text) if behind < 0 else behind) - at
-            for reading in here:
-                self._go_on(reading, behind)
+            for state in here:
+                self._go_on(state, behind)
             return
-        for reading in here:
-            for is_section in self._followed(reading.cdata()):
+        for state in here:
+            for is_section in self._followed(state.cdata()):
                 end = "]]>" if is_section else ">"
                 behind = self._text.find(end, at)
                 self._room -= (len(self._text) if behind < 0 else behind) - at
-                self._go_on(replace(reading), -1 if behind < 0 else behind + len(end))
+                self._go_on(replace(state), -1 if behind < 0 else behind + len(end))
 
-    def _followed(self, ways: Sequence[_Way]) -> Sequence[_Way]:
-        """Return those of several ways to go on that there is room for."""
-        if self._room >= 0 or len(ways) == 1:
-            return ways
+    def _followed(self, branches: Sequence[_Branch]) -> Sequence[_Branch]:
+        """Return all alternatives while work is left, then only the first."""
+        if self._room >= 0 or len(branches) == 1:
+            return branches
         self.partial = True
-        return ways[:1]
+        return branches[:1]
 
-    def _go_on(self, reading: Reading, at: int) -> None:
-        """Have a reading go on at a place; -1 for the end of the page."""
+    def _go_on(self, state: TreeState, at: int) -> None:
+        """Continue a state at a place of the text; -1 for the end of the page."""
         if at < 0:
-            self.in_head |= reading.in_head
+            self.in_head |= state.in_head
             return
-        if self._head_only and reading.at_body:
+        if self._head_only and state.at_body:
             return
         markup = _MARKUP.search(self._text, at)
         end = len(self._text) if markup is None else markup.start()
         self._room -= end - at
-        if reading.in_head and _says_something(self._text[at:end]):
-            reading.text()
+        if state.in_head and _says_something(self._text[at:end]):
+            state.text()
         if markup is None:
-            self.in_head |= reading.in_head
+            self.in_head |= state.in_head
             return
         beside = self._ahead.get(end)
         if beside is None:
-            if len(self._ahead) >= _MAX_READINGS:
+            if len(self._ahead) >= _MAX_STATES:
                 self.partial = True
                 return
-            self._ahead[end] = [reading]
-        elif reading not in beside:
-            if len(beside) >= _MAX_READINGS:
+            self._ahead[end] = [state]
+        elif state not in beside:
+            if len(beside) >= _MAX_STATES:
                 self.partial = True
                 return
-            beside.append(reading)
+            beside.append(state)
 
 
 def _tag(name: str, attributes: str, *, in_head: bool) -> Tag:
@@ -224,15 +227,15 @@ def _says_something(text: str) -> bool:
 
 
 def _is_closed(attributes: str) -> bool:
-    """Whether a tag closes itself: the slash at its end is not that of a value (13.2.5.40)."""
+    """Whether a tag closes itself: the slash at its end does not belong to a value (13.2.5.40)."""
     last = ""
     for run in _ONE_ATTRIBUTE.finditer(attributes):
         last = run[0]
-    return last.startswith(tuple(BLANKS + "/"))
+    return last.startswith(tuple(ASCII_WHITESPACE + "/"))
 
 
 def _after_markup(text: str, at: int) -> int:
-    """Return where markup ends that is no whole tag; -1 for the end of the page."""
+    """Return the end of markup that is not a complete tag; -1 for the end of the page."""
     if text.startswith("<!--", at):
         if text.startswith((">", "->"), at + 4):  # 13.2.5.43: abruptly closed
             return text.index(">", at + 4) + 1
@@ -244,7 +247,7 @@ def _after_markup(text: str, at: int) -> int:
 
 
 def _after_text(text: str, at: int, name: str) -> int:
-    """Return where the content of an element ends that holds text only, whatever it looks like; -1 for no end."""
+    """Return the end of the content of an element that contains only text; -1 for the end of the page."""
     if name == "script":
         return _after_script(text, at)
     if name == "plaintext":
@@ -254,7 +257,7 @@ def _after_text(text: str, at: int, name: str) -> int:
 
 
 def _after_script(text: str, at: int) -> int:
-    """Return where the end tag of a script starts; -1 for none.
+    """Return the start of the end tag of a script; -1 if it has none.
 
     =====================  ===================  =======================  =======================  ==============
     state (13.2.5)         ``<!--``             ``-->``                  ``<script``              ``</script``

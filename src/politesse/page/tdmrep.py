@@ -1,6 +1,6 @@
-"""``/.well-known/tdmrep.json``: where a site reserves text and data mining (TDMRep, "Origin server file").
+"""``/.well-known/tdmrep.json``: a site's reservations of text and data mining (TDMRep, "Origin server file").
 
-The first location of the file that matches decides, whatever it says: neither length nor strictness counts.
+The first matching location of the file decides. Neither the length of its path nor its strictness matters.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from politesse.robots.metered import Meter
 
 MAX_OCTETS: Final = 1_048_576
-"""A longer file is not read: half of it would be another one."""
+"""A longer file is ignored: a part of it would have another meaning."""
 
-_MAX_DIGITS: Final = 20  # what is longer is neither 0 nor 1, and costly to convert
-_MAX_SHOWN: Final = 1_000
+_MAX_DIGITS: Final = 20  # a longer number is neither 0 nor 1, and costly to convert
+_MAX_KEPT: Final = 1_000  # characters of each value in the text of a statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Location:
     """One entry of the file.
 
     Attributes:
-        number: its place among the entries, from 1.
+        number: the number of the entry, from 1.
         path: the path pattern as written.
         pattern: the same in the normal form of RFC 9309.
         reservation: DISALLOWED where rights are reserved, ALLOWED where they are not; UNSTATED for other values.
-        policy: the URL of a policy, as written; empty for none.
-        text: the entry in JSON, as far as it is read.
-        has_two_forms: whether the target as it was written is compared with the pattern, too.
-        matches: tells whether the target of a meter matches the pattern.
+        policy: the URL of a policy, as written; empty if there is none.
+        text: the known members of the entry, in JSON.
+        has_two_forms: whether the target as written is compared with the pattern, too.
+        matches: whether the target of a meter matches the pattern.
     """
 
     number: int
@@ -55,11 +55,14 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class TdmRep:
-    """A tdmrep.json, read.
+    """The content of a tdmrep.json.
+
+    >>> parse_tdmrep(b'[{"location": "/", "tdm-reservation": 1}]').locations[0].reservation
+    <Preference.DISALLOWED: 'disallowed'>
 
     Attributes:
-        locations: in the order of the file; entries without a path that can be compared are left out.
-        fault: why the file could not be read, as a phrase; empty where it could, even if it says nothing.
+        locations: in the order of the file, without entries that have no valid path.
+        fault: why the file is unreadable, as a phrase; empty if it is readable.
     """
 
     locations: tuple[Location, ...] = ()
@@ -67,7 +70,11 @@ class TdmRep:
 
 
 def parse_tdmrep(body: bytes) -> TdmRep:
-    """Read a tdmrep.json. Never raises; time and memory are linear in its length, which is limited."""
+    """Parse a tdmrep.json. Never raises; time and memory are linear in its length, which is limited.
+
+    >>> parse_tdmrep(b"<html>").fault
+    'it is not JSON: Expecting value: line 1 column 1 (char 0)'
+    """
     if len(body) > MAX_OCTETS:
         return TdmRep(fault=f"it is longer than {MAX_OCTETS} octets")
     try:
@@ -84,9 +91,16 @@ def parse_tdmrep(body: bytes) -> TdmRep:
 
 
 def tdmrep_usage(doc: TdmRep, target: str) -> Usage:
-    """Return what a tdmrep.json says about a URL of its site, or a target that starts with ``/``; raises InvalidURL.
+    """Return the preferences of a tdmrep.json for a URL of its site, or for a target that starts with ``/``.
 
-    Of a file that could not be read, a statement tells so, which says nothing.
+    The result for an unreadable file is one statement that reports the fault and states no preference.
+
+    >>> doc = parse_tdmrep(b'[{"location": "/articles", "tdm-reservation": 1}]')
+    >>> tdmrep_usage(doc, "/articles/1").preference("tdm")
+    <Preference.DISALLOWED: 'disallowed'>
+
+    Raises:
+        InvalidURL: the URL or target is invalid.
     """
     target = target_of(target)
     normal, written = normalise_target(target), query_as_written(target) if "?" in target else None
@@ -98,9 +112,9 @@ def tdmrep_usage(doc: TdmRep, target: str) -> Usage:
 
 
 def _bearing(locations: Sequence[Location], normal: str, written: str | None) -> Iterator[Location]:
-    """Yield the locations that match, as far as the bound on matching work allows.
+    """Yield the matching locations, within the bound on matching work.
 
-    Of those that were not compared, the first that reserves rights counts as matching, and no other does.
+    If the bound is reached, the first of the remaining locations that reserves rights counts as matching, and no other.
     """
     forms = meters(normal, written)
     for place, one in enumerate(locations):
@@ -117,15 +131,15 @@ def _location(number: int, entry: object) -> Location | None:
     if not isinstance(entry, dict) or not isinstance(path, str) or not path or not _has_octets(path):
         return None
     value = entry.get("tdm-reservation")
-    # Neither 1.0 nor "1" is the number 1, and true is written otherwise.
+    # TDMRep: the value is the integer 0 or 1. 1.0 and "1" are not; true becomes the text "True", which is neither.
     reservation = parse_tdm_reservation(str(value)) if isinstance(value, int) else Preference.UNSTATED
     policy = entry.get("tdm-policy")
     policy = policy if isinstance(policy, str) else ""
-    shown: dict[str, str | float] = {"location": path[:_MAX_SHOWN]}
+    shown: dict[str, str | float] = {"location": path[:_MAX_KEPT]}
     if isinstance(value, str | int | float):
-        shown["tdm-reservation"] = value[:_MAX_SHOWN] if isinstance(value, str) else value
+        shown["tdm-reservation"] = value[:_MAX_KEPT] if isinstance(value, str) else value
     if policy:
-        shown["tdm-policy"] = policy[:_MAX_SHOWN]
+        shown["tdm-policy"] = policy[:_MAX_KEPT]
     pattern = normalise_pattern(path)
     return Location(
         number, path, pattern, reservation, policy, json.dumps(shown), has_two_forms(pattern), metered_matcher(pattern)
@@ -146,7 +160,7 @@ def _statement(location: Location) -> Statement:
 
 
 def _has_octets(text: str) -> bool:
-    """Whether a string has an UTF-8 form: JSON can spell one that has none."""
+    """Whether a string has a UTF-8 form: a JSON escape can be a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

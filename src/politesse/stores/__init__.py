@@ -1,4 +1,4 @@
-"""Keeping what was got: the record's codec, and the stores that hold records."""
+"""Stores, which keep records of robots.txt beyond the cache; a record is a string of bytes."""
 
 from politesse.stores.memory import MemoryStore
 

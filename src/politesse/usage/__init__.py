@@ -1,4 +1,4 @@
-"""What sites say about the use of their content: the model, and the vocabularies that they say it in."""
+"""Usage preferences of sites: the model, and the parsers of each vocabulary."""
 
 from politesse.usage.model import (
     License,

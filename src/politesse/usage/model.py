@@ -1,9 +1,10 @@
-"""What sites say about the use of what they serve, purpose by purpose: values only, made by the layers above.
+"""Usage preferences: what sites say about the use of their content, purpose by purpose. Values only.
 
-A usage preference is no permission to request: it stands beside the verdict and never changes it. Each mechanism has
-rules of its own for which of its statements count: the longest path (Content-Usage), the group (Content-Signal), the
-first location and the nearest place (TDMRep). Those are applied first, each apart. What is left of all mechanisms is
-joined by the most restrictive word (draft-ietf-aipref-vocab 5.1): one refusal outweighs every permission.
+A usage preference is not a permission to request: it is reported beside the verdict and never changes it. Each
+mechanism has its own rules for which of its statements apply: the longest path (Content-Usage), the group
+(Content-Signal), the first location and the nearest place (TDMRep). These rules are applied first, each mechanism by
+itself. The statements that remain are combined by the most restrictive preference (draft-ietf-aipref-vocab 5.1): one
+refusal outweighs every permission.
 """
 
 from __future__ import annotations
@@ -13,62 +14,85 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from politesse._text import printable
+from politesse._text import printable, shortened
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_MAX_SHOWN: Final = 160  # characters of a statement, in words for people
+_MAX_SHOWN: Final = 160  # characters of a statement, in texts for people
 
 
 class Purpose(StrEnum):
-    """What content may be used for."""
+    """What content may be used for.
+
+    >>> Purpose("ai-train")
+    <Purpose.AI_TRAIN: 'ai-train'>
+    """
 
     SEARCH = "search"
-    """To help people find it: an index, with links and short excerpts."""
+    """A search index, with links and short excerpts."""
     AI_TRAIN = "ai-train"
-    """To train a model, or to tune one."""
+    """Training or fine-tuning a model."""
     AI_INPUT = "ai-input"
-    """As the input of a model at the time of a question, as in retrieval-augmented generation."""
+    """Input of a model at the time of a question, as in retrieval-augmented generation."""
     TDM = "tdm"
     """Text and data mining (Directive (EU) 2019/790, Article 4)."""
 
     @classmethod
     def given(cls, name: str, option: str) -> Purpose:
-        """Return the purpose of a name that was given as ``option``; raises ConfigurationError."""
+        """Return the purpose with the name ``name``, the value of ``option``.
+
+        Raises:
+            ConfigurationError: there is no such purpose.
+        """
         try:
             return cls(name)
         except ValueError:
-            raise ConfigurationError(f"{option}: {name!r:.100} is no purpose; they are {', '.join(cls)}") from None
+            raise ConfigurationError(
+                f"{option}: {name!r:.100} is not a purpose; give one of {', '.join(cls)}"
+            ) from None
 
 
 class Preference(StrEnum):
-    """What is said about a purpose."""
+    """A site's preference about one purpose.
+
+    >>> from politesse.usage import Usage
+    >>> Usage().preference("search")
+    <Preference.UNSTATED: 'unstated'>
+    """
 
     ALLOWED = "allowed"
     DISALLOWED = "disallowed"
     UNSTATED = "unstated"
-    """Nothing that could be understood: neither granted nor restricted."""
+    """Neither granted nor restricted: nothing is said, or nothing that can be understood."""
 
 
 class Mechanism(StrEnum):
-    """The language that something is said in."""
+    """The standard or convention in which a preference is expressed.
+
+    >>> Mechanism.TDMREP
+    <Mechanism.TDMREP: 'tdmrep'>
+    """
 
     CONTENT_USAGE = "content-usage"
     """AIPREF: draft-ietf-aipref-attach, draft-ietf-aipref-vocab."""
     CONTENT_SIGNAL = "content-signal"
     """Cloudflare's Content Signals."""
     TDMREP = "tdmrep"
-    """TDM Reservation Protocol, of the W3C community group of that name."""
+    """TDM Reservation Protocol, of the W3C Text and Data Mining Reservation Protocol Community Group."""
     POLICY_TOKEN = "policy-token"  # noqa: S105 - a product token
-    """A group of robots.txt for a product token that no crawler sends, as ``Google-Extended``."""
+    """A group of robots.txt for a product token that stands for a use, not for a crawler: ``Google-Extended``."""
     NOAI = "noai"
-    """``noai`` and ``noimageai`` among the directives for robots."""
+    """``noai`` and ``noimageai`` in META robots and X-Robots-Tag."""
 
 
 class Place(StrEnum):
-    """Where something is said."""
+    """Where a statement stands.
+
+    >>> Place.HEADER
+    <Place.HEADER: 'header'>
+    """
 
     ROBOTS_TXT = "robots.txt"
     TDMREP_JSON = "tdmrep.json"
@@ -79,7 +103,11 @@ class Place(StrEnum):
 
 
 class Use(StrEnum):
-    """How far a use may go, where a Content-Signal tells it."""
+    """How far a use may go: the ``use`` of a Content-Signal.
+
+    >>> Use("reference")
+    <Use.REFERENCE: 'reference'>
+    """
 
     IMMEDIATE = "immediate"
     REFERENCE = "reference"
@@ -87,7 +115,7 @@ class Use(StrEnum):
 
 
 def most_restrictive(preferences: Iterable[Preference]) -> Preference:
-    """Return the word that counts of several: one refusal outweighs all (draft-ietf-aipref-vocab 5.1)."""
+    """Return the most restrictive of several preferences (draft-ietf-aipref-vocab 5.1)."""
     said = set(preferences)
     if Preference.DISALLOWED in said:
         return Preference.DISALLOWED
@@ -96,21 +124,25 @@ def most_restrictive(preferences: Iterable[Preference]) -> Preference:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One thing that a site says about one purpose.
+    """One statement of a site about one purpose.
+
+    >>> says = Preference.DISALLOWED, Mechanism.TDMREP, Place.HEADER
+    >>> print(Statement(Purpose.TDM, *says, "tdm-reservation: 1"))
+    header: tdm-reservation: 1
 
     Attributes:
-        purpose: what it is about; None where nothing in it is known here, or it could not be read.
-        preference: what it says.
-        mechanism: in which language.
-        place: where.
-        text: as it is written there; untrusted.
-        number: of the line in robots.txt, or of the entry in tdmrep.json, from 1; 0 elsewhere.
-        path: the path pattern that it is limited to, as written; empty for whatever the place speaks for.
-        agent: the name of crawlers that it is said to, ``*`` for those that are not named; empty for all of them.
-        use: how far the use may go, where it is told.
-        policy: the URL of a policy that says more, as written; empty for none.
-        media: the kind of content that it is limited to, as ``"images"``; empty for the page itself. A limited one
-            is told and decides nothing.
+        purpose: the purpose; None if the statement is unreadable or names no known purpose.
+        preference: the preference for that purpose.
+        mechanism: the standard or convention that it follows.
+        place: where it stands.
+        text: the statement as written; untrusted.
+        number: the number of the line in robots.txt, or of the entry in tdmrep.json, from 1; 0 elsewhere.
+        path: the path pattern that it is limited to, as written; empty if it is not limited.
+        agent: the crawler that it addresses, ``*`` for those that are not named; empty for all crawlers.
+        use: how far the use may go; None if nothing says so.
+        policy: the URL of a policy with details, as written; empty if there is none.
+        media: the kind of content that it is limited to, such as ``"images"``; empty for the page itself. A limited
+            statement is reported, but decides nothing.
     """
 
     purpose: Purpose | None
@@ -127,7 +159,7 @@ class Statement:
 
     @property
     def may_decide(self) -> bool:
-        """Whether it says anything that holds for the page itself."""
+        """Whether it states a preference for the page itself."""
         return self.preference is not Preference.UNSTATED and not self.media
 
     def __str__(self) -> str:
@@ -138,11 +170,14 @@ class Statement:
 class License:
     """A license for the use of content (RSL, Really Simple Licensing), to be read before the content is used.
 
+    >>> print(License("https://example.com/license.xml", Place.ROBOTS_TXT, "License: /license.xml", 3))
+    robots.txt line 3: License: /license.xml
+
     Attributes:
-        url: where it is; absolute.
-        place: where it is named.
-        text: as it is written there; untrusted.
-        number: of the line in robots.txt, from 1; 0 elsewhere.
+        url: the absolute URL of the license.
+        place: where the reference to it stands.
+        text: the reference as written; untrusted.
+        number: the number of the line in robots.txt, from 1; 0 elsewhere.
     """
 
     url: str
@@ -156,12 +191,21 @@ class License:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is said about the use of one resource. It has no truth value: it answers purpose by purpose.
+    """The usage preferences of one resource. It has no truth value; query it by purpose.
+
+    >>> says = Preference.DISALLOWED, Mechanism.TDMREP, Place.HEADER
+    >>> reserved = (Statement(Purpose.TDM, *says, "tdm-reservation: 1"),)
+    >>> usage = Usage(reserved, applied=reserved)
+    >>> usage.preference("tdm"), usage.preference("search")
+    (<Preference.DISALLOWED: 'disallowed'>, <Preference.UNSTATED: 'unstated'>)
+    >>> print(usage.explain())
+    tdm: disallowed
+      by header: tdm-reservation: 1
 
     Attributes:
-        statements: all that bears on the resource, that which was overruled included.
-        applied: those that count by the rules of their own mechanism.
-        licenses: the licenses that it is offered under.
+        statements: all statements about the resource, including those that are overruled.
+        applied: the statements that apply by the rules of their own mechanism.
+        licenses: the licenses under which it is offered.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -169,32 +213,44 @@ class Usage:
     licenses: tuple[License, ...] = ()
 
     def preference(self, purpose: Purpose | str) -> Preference:
-        """Return what is said about a purpose, the most restrictive of what counts (draft-ietf-aipref-vocab 5.1).
+        """Return the preference for a purpose: the most restrictive that applies (draft-ietf-aipref-vocab 5.1).
 
-        A purpose may be given by its value, as ``"ai-train"``. Raises ConfigurationError for what is none.
+        Args:
+            purpose: a Purpose, or its value, such as ``"ai-train"``.
+
+        Raises:
+            ConfigurationError: there is no such purpose.
         """
         return most_restrictive(one.preference for one in self._counting(purpose))
 
     def deciding(self, purpose: Purpose | str) -> tuple[Statement, ...]:
-        """Return the statements that made the preference what it is; none where it is UNSTATED. Raises as above."""
+        """Return the statements behind the preference for a purpose; none if it is UNSTATED.
+
+        Raises:
+            ConfigurationError: there is no such purpose.
+        """
         preference = self.preference(purpose)
         return tuple(one for one in self._counting(purpose) if one.preference is preference)
 
     def bearing(self, purpose: Purpose | str) -> tuple[Statement, ...]:
-        """Return every statement about a purpose, that which was overruled included. Raises as above."""
-        asked = Purpose.given(purpose, "purpose")
-        return tuple(one for one in self.statements if one.purpose is asked)
+        """Return every statement about a purpose, including those that are overruled.
+
+        Raises:
+            ConfigurationError: there is no such purpose.
+        """
+        wanted = Purpose.given(purpose, "purpose")
+        return tuple(one for one in self.statements if one.purpose is wanted)
 
     def explain(self) -> str:
-        """Tell each preference with the statements behind it, what did not count, and the licenses; one a line."""
+        """Return a text: each preference with its statements, those without effect, and the licenses; one per line."""
         lines = [line for purpose in Purpose for line in self._explain(purpose)]
         lines += [f"not understood: {one}" for one in self.statements if one.purpose is None]
         lines += [f"license: {printable(one.url)} ({one})" for one in self.licenses]
         return "\n".join(lines) or "nothing is stated"
 
     def _counting(self, purpose: Purpose | str) -> list[Statement]:
-        asked = Purpose.given(purpose, "purpose")
-        return [one for one in self.applied if one.purpose is asked and one.may_decide]
+        wanted = Purpose.given(purpose, "purpose")
+        return [one for one in self.applied if one.purpose is wanted and one.may_decide]
 
     def _explain(self, purpose: Purpose) -> Iterator[str]:
         deciding = dict.fromkeys(self.deciding(purpose))
@@ -205,7 +261,7 @@ class Usage:
         yield from (f"  without effect: {one}{_limits(one)}" for one in bearing if one not in deciding)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a Usage is neither true nor false: ask for usage.preference(Purpose...)")
+        raise TypeError("a Usage has no truth value: call usage.preference(purpose)")
 
     def __str__(self) -> str:
         said = {purpose: self.preference(purpose) for purpose in Purpose}
@@ -218,18 +274,21 @@ class Usage:
 
 
 NOTHING_STATED: Final = Usage()
-"""What a site says that says nothing."""
+"""The usage preferences of a site that states none."""
 
-# TDMRep, "Processing Priority": the nearer to the content, the more it counts.
+# TDMRep, "Processing Priority": META overrides the header, and the header overrides tdmrep.json.
 _NEARNESS: Final = {Place.TDMREP_JSON: 1, Place.HEADER: 2, Place.META: 3}
 
 
 def combine(usages: Iterable[Usage]) -> Usage:
-    """Join what different places say about one resource: robots.txt, tdmrep.json, headers, the page.
+    """Combine the usage preferences of several places about one resource: robots.txt, tdmrep.json, headers, the page.
 
-    Between mechanisms the most restrictive word counts (draft-ietf-aipref-vocab 5.1). Within TDMRep a nearer place
-    overrules: a META element the header, and the header the file; where a place says nothing, it resets nothing.
-    Neither order nor repetition matters to a preference.
+    Between mechanisms the most restrictive preference applies (draft-ietf-aipref-vocab 5.1). Within TDMRep a nearer
+    place overrides: a META element overrides the header, and the header overrides the file; a place without a
+    statement overrides nothing. Neither order nor repetition changes a preference.
+
+    >>> combine([Usage(), Usage()]) == Usage()
+    True
     """
     given = list(usages)
     statements = tuple(dict.fromkeys(chain.from_iterable(usage.statements for usage in given)))
@@ -242,7 +301,7 @@ def combine(usages: Iterable[Usage]) -> Usage:
 
 
 def _where(place: Place, number: int, text: str) -> str:
-    shown = printable(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
+    shown = shortened(text, _MAX_SHOWN)
     numbered = {Place.ROBOTS_TXT: f"{place} line {number}", Place.TDMREP_JSON: f"{place} entry {number}"}
     return f"{numbered.get(place, place.value) if number else place}: {shown}"
 

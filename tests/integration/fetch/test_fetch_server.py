@@ -18,7 +18,7 @@ from politesse.errors import ClosedError
 from politesse.events import Publisher
 from politesse.fetch import aiohttp as fetch_module
 from politesse.fetch.addresses import SystemResolver
-from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
 from politesse.stores.memory import MemoryStore

@@ -7,7 +7,8 @@ import aiohttp
 import pytest
 
 from politesse.errors import ConfigurationError
-from politesse.fetch.aiohttp import AiohttpFetcher, FetchOptions
+from politesse.fetch.aiohttp import AiohttpFetcher
+from politesse.fetch.options import FetchOptions
 
 
 @pytest.mark.parametrize(

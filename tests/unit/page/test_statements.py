@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from politesse.page.statements import Directive, Statement, parse_members, parse_scoped, parse_unscoped
+from politesse.page.statements import Directive, DirectiveStatement, parse_members, parse_scoped, parse_unscoped
 
 
 def said(directives: object) -> list[str]:
@@ -142,6 +142,6 @@ def test_members_are_read_by_their_names(line: str, expected: list[str]) -> None
 
 
 def test_statement_tells_where_it_was_made() -> None:
-    statement = Statement(Directive("noindex"), "X-Robots-Tag", 2, "noindex\x1b[31m" + "x" * 500)
+    statement = DirectiveStatement(Directive("noindex"), "X-Robots-Tag", 2, "noindex\x1b[31m" + "x" * 500)
     assert str(statement).startswith("X-Robots-Tag 2: noindex\\x1b[31mxxx")
     assert len(str(statement)) < 300

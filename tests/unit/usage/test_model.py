@@ -155,7 +155,7 @@ def test_a_purpose_may_be_given_by_its_value_and_what_is_none_is_named() -> None
     assert usage.preference("ai-train") is usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
     assert usage.deciding("ai-train") == usage.bearing("ai-train") == usage.statements
     for ask in (usage.preference, usage.deciding, usage.bearing):
-        with pytest.raises(ConfigurationError, match="'training' is no purpose; they are search, ai-train"):
+        with pytest.raises(ConfigurationError, match="'training' is not a purpose; give one of search, ai-train"):
             ask("training")
 
 

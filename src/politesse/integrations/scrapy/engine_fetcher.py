@@ -23,7 +23,7 @@ from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse._text import printable, printable_traceback
 from politesse.fetch.addresses import AddressGuard, SystemResolver
-from politesse.fetch.aiohttp import MIN_BODY_BYTES
+from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.integrations.scrapy.engine import patiently
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse

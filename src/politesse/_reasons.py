@@ -1,0 +1,96 @@
+"""Why a verdict is what it is. A new reason is added here: the member, its place among the sets below, its words."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class AccessResult(StrEnum):
+    """The result of an attempt to fetch a robots.txt (RFC 9309 2.3.1).
+
+    >>> AccessResult("unreachable")
+    <AccessResult.UNREACHABLE: 'unreachable'>
+    """
+
+    SUCCESSFUL = "successful"
+    """2xx: the rules of the file apply."""
+    UNAVAILABLE = "unavailable"
+    """4xx, or too many redirects: everything is allowed."""
+    FORBIDDEN = "forbidden"
+    """401 or 403, where they are read as a refusal: complete disallow."""
+    UNREACHABLE = "unreachable"
+    """5xx, a network fault, or no usable answer: complete disallow."""
+    TOO_MANY_REQUESTS = "too-many-requests"
+    """429: no page for now; robots.txt is fetched again before any page."""
+
+
+class Reason(StrEnum):
+    """Why a verdict is what it is.
+
+    >>> Reason.DISALLOW_RULE in ALLOWING
+    False
+    """
+
+    ALLOW_RULE = "allow-rule"
+    """An Allow line is the most specific match."""
+    DISALLOW_RULE = "disallow-rule"
+    """A Disallow line is the most specific match."""
+    NOT_ALLOWED = "not-allowed"
+    """No Allow line matches, in a file that allows nothing else; the rule is its first Allow (Conner 2.0)."""
+    NO_RULE = "no-rule"
+    """No group matches, or no rule of the matching group: RFC 9309 2.2.2 allows the request."""
+    ROBOTS_TXT = "robots-txt"
+    """robots.txt itself may always be requested (RFC 9309 2.2.2)."""
+    UNAVAILABLE = "unavailable"
+    """There is no robots.txt: see AccessResult.UNAVAILABLE."""
+    FORBIDDEN = "forbidden"
+    """See AccessResult.FORBIDDEN."""
+    UNREACHABLE = "unreachable"
+    """robots.txt could not be fetched: see AccessResult.UNREACHABLE."""
+    TOO_MANY_REQUESTS = "too-many-requests"
+    """See AccessResult.TOO_MANY_REQUESTS; the verdict's ``not_before`` is the end of the wait."""
+    POLICY_DENY = "policy-deny"
+    """A host policy of this crawler denies the host."""
+    POLICY_EXEMPT = "policy-exempt"
+    """A host policy of this crawler exempts the host from robots.txt."""
+    TOO_SLOW = "too-slow"
+    """The site demands a slower pace than this crawler accepts, so the site is not crawled."""
+    USAGE_DISALLOWED = "usage-disallowed"
+    """The site allows the request, but not a use that this crawler enforces (``enforce_usage``)."""
+    USAGE_UNKNOWN = "usage-unknown"
+    """Whether the site allows such a use is unknown."""
+    INVALID_URL = "invalid-url"
+    """The text is not an http(s) URL. Only calls that take many URLs use it; all others raise InvalidURL."""
+
+
+ALLOWING: Final = frozenset(
+    {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
+)
+"""The reasons that allow the request; all others deny it."""
+
+BY_USAGE: Final = frozenset({Reason.USAGE_DISALLOWED, Reason.USAGE_UNKNOWN})
+"""The reasons of ``enforce_usage``; the note of such a verdict continues their words."""
+
+UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.INVALID_URL})
+"""The reasons that deny because the answer is unknown, not because the site said so."""
+
+
+WORDS: Final = {
+    Reason.ALLOW_RULE: "an Allow rule is the most specific match",
+    Reason.DISALLOW_RULE: "a Disallow rule is the most specific match",
+    Reason.NOT_ALLOWED: "only what an Allow rule matches is allowed, and none matches; the first is",
+    Reason.NO_RULE: "no rule matches",
+    Reason.ROBOTS_TXT: "robots.txt itself may always be requested",
+    Reason.UNAVAILABLE: "there is no robots.txt to restrict it",
+    Reason.FORBIDDEN: "robots.txt returned 401 or 403, which is read as a complete disallow",
+    Reason.UNREACHABLE: "robots.txt is unreachable, so everything is disallowed",
+    Reason.TOO_MANY_REQUESTS: "the server answered robots.txt with 429, so every page waits",
+    Reason.POLICY_DENY: "a host policy denies this host",
+    Reason.POLICY_EXEMPT: "a host policy exempts this host",
+    Reason.TOO_SLOW: "the site demands a slower pace than this crawler accepts",
+    Reason.USAGE_DISALLOWED: "the site does not want its content used for",
+    Reason.USAGE_UNKNOWN: "it is unknown whether the site wants its content used for",
+    Reason.INVALID_URL: "the URL",
+}
+"""What a verdict says of its reason. The line of the rule, the fault or the note follows."""
