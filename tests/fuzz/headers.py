@@ -31,7 +31,8 @@ from tests.fuzz.target import Target, choose, text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._cache.outcome import AccessPolicy, Copy, Record
+    from politesse._cache.outcome import AccessPolicy
+    from politesse._cache.record import Copy, Record
     from politesse.ports import FetchResult
 
 _DAY_S: Final = 86_400.0

@@ -13,21 +13,19 @@ from hypothesis import strategies as st
 from politesse._cache.options import CacheOptions
 from politesse._cache.outcome import (
     AccessPolicy,
-    Moment,
-    Record,
     Standing,
     advance,
     classify,
     names_another,
-    reckoned,
     standing,
 )
+from politesse._cache.record import Moment, Record, reckoned
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from politesse._cache.outcome import Copy, Trouble
+    from politesse._cache.record import Copy, Trouble
     from politesse.ports import FetchResult
 
 T0 = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
