@@ -22,8 +22,8 @@ A flight passes through these steps, and ends in a new entry whatever happens on
 - ``forget`` drops the entry. A flight under way goes on, but takes no record from the store any more.
 - Entries are bounded by bytes. Eviction is second chance: a hit sets ``used`` and moves nothing.
 
-What differs from one kind of file to the other is in the methods of a subclass that raise NotImplementedError here:
-where a record is kept, how it is fetched, by which policy it is judged, and what an entry is made of.
+What differs from one kind of file to the other is in the last methods of FileCache, which its subclasses define: where
+a record is kept, how a file is fetched, by which policy it is judged, what an entry is made of.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import FetchResult
+    from politesse.ports import Fetcher, FetchResult
 
 EntryKind = TypeVar("EntryKind", bound=FileEntry)
 
@@ -91,6 +91,8 @@ class FileCache(ABC, Generic[EntryKind]):
     """See the module. Not thread-safe: it belongs to one event loop.
 
     Args:
+        fetcher: makes the requests.
+        policy: judges the answers.
         max_bytes: about how much memory the entries may take.
         max_redirects: how many redirects a fetch follows.
         clock: both clocks.
@@ -101,6 +103,9 @@ class FileCache(ABC, Generic[EntryKind]):
         entries: by key. The hot path reads it; only the cache changes it.
     """
 
+    what: ClassVar[str]
+    """The kind of file, in words."""
+
     component: ClassVar[str]
     """The name of this cache in ComponentFailed."""
 
@@ -109,6 +114,8 @@ class FileCache(ABC, Generic[EntryKind]):
 
     def __init__(
         self,
+        fetcher: Fetcher,
+        policy: AccessPolicy,
         *,
         max_bytes: int,
         max_redirects: int,
@@ -117,6 +124,8 @@ class FileCache(ABC, Generic[EntryKind]):
         jitter: Callable[[], float],
     ) -> None:
         self.entries: OrderedDict[str, EntryKind] = OrderedDict()
+        self._fetcher = fetcher
+        self._policy = policy
         self._max_bytes = max_bytes
         self._max_redirects = max_redirects
         self._clock = clock
@@ -156,7 +165,7 @@ class FileCache(ABC, Generic[EntryKind]):
         """Answer nothing more, without waiting: pending and later questions raise ClosedError. Then call ``aclose``."""
         if not self._closed:
             self._closed = True
-            self._ending = self._flights.close(f"the gatekeeper was closed while {self._what} was fetched")
+            self._ending = self._flights.close(f"the gatekeeper was closed while {self.what} was fetched")
             self.entries.clear()
             self._weight_bytes = 0
 
@@ -239,7 +248,7 @@ class FileCache(ABC, Generic[EntryKind]):
             record = self._records.reckoned(record, now)
             held = standing(record, flight.url, now.wall, self._policy_of(flight.path))
             if held is not None:
-                return await self._entry_of(flight, record, held, now)
+                return await self._entry_of(flight, record, held, now, None)
         return await self._fetched(flight, record)
 
     async def _fetched(self, flight: FileFlight[EntryKind], record: Record | None) -> EntryKind:
@@ -290,32 +299,29 @@ class FileCache(ABC, Generic[EntryKind]):
             else:
                 self._weight_bytes -= oldest.weight_bytes
 
-    # What differs from one kind of file to the other.
+    # What may differ from one kind of file to the other.
 
-    @property
-    @abstractmethod
-    def _what(self) -> str:
-        """The kind of file, in words."""
-
-    @abstractmethod
     def _key(self, origin: Origin, path: str) -> str:
-        """Return the key of a file."""
+        return f"{origin}{path}"
 
-    @abstractmethod
     def _policy_of(self, path: str) -> AccessPolicy:
         """Return the policy by which answers are judged."""
+        del path
+        return self._policy
 
-    @abstractmethod
     async def _load(self, flight: FileFlight[EntryKind]) -> Record | None:
         """Return the record to go on from, if there is one."""
+        return None if flight.before is None or flight.forgotten else flight.before.remembered(self._records.run)
 
-    @abstractmethod
     async def _save(self, flight: FileFlight[EntryKind], record: Record) -> None:
-        """Keep a new record, if it is kept apart from its entry."""
+        """Keep a new record elsewhere than in its entry."""
 
-    @abstractmethod
     async def _fetch(self, request: FetchRequest) -> FetchResult:
         """Make one request; may raise one of ``refusals``."""
+        return await self._fetcher.fetch(request)
+
+    def _close_owned_with(self, closing: AsyncExitStack) -> None:
+        """Have ``closing`` close what the cache owns."""
 
     @abstractmethod
     def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, held: Standing, elapsed_s: float) -> None:
@@ -323,12 +329,7 @@ class FileCache(ABC, Generic[EntryKind]):
 
     @abstractmethod
     async def _entry_of(
-        self,
-        flight: FileFlight[EntryKind],
-        record: Record,
-        held: Standing,
-        now: Moment,
-        answer: FetchResult | None = None,
+        self, flight: FileFlight[EntryKind], record: Record, held: Standing, now: Moment, answer: FetchResult | None
     ) -> EntryKind:
         """Return the entry of a record; ``answer`` is the one that has just come, if one has."""
 
@@ -337,7 +338,3 @@ class FileCache(ABC, Generic[EntryKind]):
         self, flight: FileFlight[EntryKind], record: Record, held: Standing, now: Moment
     ) -> EntryKind:
         """Return the entry of a record whose last answer is an internal fault. It must not raise."""
-
-    @abstractmethod
-    def _close_owned_with(self, closing: AsyncExitStack) -> None:
-        """Have ``closing`` close what the cache owns."""

@@ -22,7 +22,6 @@ from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from contextlib import AsyncExitStack
 
     from politesse._cache.cache import FileFlight
     from politesse._cache.options import CacheOptions
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.ports import Fetcher, FetchResult
     from politesse.verdict import Verdict
 
 _ENTRY_BYTES: Final = 1_000
@@ -166,6 +165,7 @@ class SiteFiles(FileCache[SiteFileEntry]):
         daily: the paths of files that hold for a day at most, as robots.txt does; others hold for up to a week.
     """
 
+    what = "a file of a site"
     component = "files"
     refusals = (PolitesseError,)
 
@@ -180,14 +180,14 @@ class SiteFiles(FileCache[SiteFileEntry]):
         daily: Collection[str] = (),
     ) -> None:
         super().__init__(
+            fetcher,
+            options.file_policy(),
             max_bytes=options.max_site_files_bytes,
             max_redirects=_MAX_REDIRECTS,
             clock=clock,
             publisher=publisher,
             jitter=jitter,
         )
-        self._fetcher = fetcher
-        self._weekly_policy = options.file_policy()
         self._daily_policy = options.file_policy(max_days=1)
         self._daily = daily
 
@@ -229,24 +229,8 @@ class SiteFiles(FileCache[SiteFileEntry]):
     def _file(self, entry: SiteFileEntry) -> SiteFile:
         return entry.file(entry.age_s(self._clock.monotonic(), self._clock.wall()))
 
-    @property
-    def _what(self) -> str:
-        return "a file of a site"
-
-    def _key(self, origin: Origin, path: str) -> str:
-        return f"{origin}{path}"
-
     def _policy_of(self, path: str) -> AccessPolicy:
-        return self._daily_policy if path in self._daily else self._weekly_policy
-
-    async def _load(self, flight: FileFlight[SiteFileEntry]) -> Record | None:
-        return None if flight.before is None or flight.forgotten else flight.before.record
-
-    async def _save(self, flight: FileFlight[SiteFileEntry], record: Record) -> None:
-        """The entry keeps it."""
-
-    async def _fetch(self, request: FetchRequest) -> FetchResult:
-        return await self._fetcher.fetch(request)
+        return self._daily_policy if path in self._daily else self._policy
 
     def _publish(
         self, flight: FileFlight[SiteFileEntry], answer: FetchResult, held: Standing, elapsed_s: float
@@ -256,12 +240,7 @@ class SiteFiles(FileCache[SiteFileEntry]):
         self._publisher.publish(SiteFileFetched(flight.url, answer.status, source.fault, _OUTCOMES[source.result]))
 
     async def _entry_of(
-        self,
-        flight: FileFlight[SiteFileEntry],
-        record: Record,
-        held: Standing,
-        now: Moment,
-        answer: FetchResult | None = None,
+        self, flight: FileFlight[SiteFileEntry], record: Record, held: Standing, now: Moment, answer: FetchResult | None
     ) -> SiteFileEntry:
         policy = self._policy_of(flight.path)
         if isinstance(answer, FetchResponse) and classify(answer, policy) is AccessResult.SUCCESSFUL:
@@ -275,9 +254,6 @@ class SiteFiles(FileCache[SiteFileEntry]):
         known = flight.before  # a copy at hand stays as it is
         read = (False, "") if known is None else (known.truncated, known.content_type)
         return SiteFileEntry(flight, record, held, now, read)
-
-    def _close_owned_with(self, closing: AsyncExitStack) -> None:
-        """It owns nothing: the fetcher belongs to the gate."""
 
 
 _OUTCOMES: Final = {

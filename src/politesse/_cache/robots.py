@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from politesse._cache.cache import FileFlight
     from politesse._cache.options import CacheOptions
-    from politesse._cache.outcome import AccessPolicy, Standing
+    from politesse._cache.outcome import Standing
     from politesse._cache.record import Moment, Record
     from politesse.clock import Clock
     from politesse.events import Publisher
@@ -79,6 +79,7 @@ class RobotsCache(FileCache[Entry]):
         reading: threads for large files, those of other readers included; closed with the cache.
     """
 
+    what = "robots.txt"
     component = "cache"
 
     def __init__(
@@ -93,6 +94,8 @@ class RobotsCache(FileCache[Entry]):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(
+            fetcher,
+            options.policy(dialect),
             max_bytes=options.max_entries_bytes,
             max_redirects=dialect.traits.outcomes.max_redirects,
             clock=clock,
@@ -102,9 +105,7 @@ class RobotsCache(FileCache[Entry]):
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
         self.reading = ReadingThreads()
-        self._fetcher = fetcher
         self._dialect = dialect
-        self._policy = options.policy(dialect)
         self._store = RecordStore(store, timeout_s=options.store_timeout_s, clock=clock, publisher=publisher)
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
 
@@ -127,17 +128,9 @@ class RobotsCache(FileCache[Entry]):
         self._drop(str(origin))
         await self._store.delete(origin)
 
-    @property
-    def _what(self) -> str:
-        return "robots.txt"
-
     def _key(self, origin: Origin, path: str) -> str:
         del path
         return str(origin)
-
-    def _policy_of(self, path: str) -> AccessPolicy:
-        del path
-        return self._policy
 
     async def _load(self, flight: FileFlight[Entry]) -> Record | None:
         record = await self._store.load(flight.origin)
@@ -159,12 +152,7 @@ class RobotsCache(FileCache[Entry]):
             self._publisher.publish(RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source))
 
     async def _entry_of(
-        self,
-        flight: FileFlight[Entry],
-        record: Record,
-        held: Standing,
-        now: Moment,
-        answer: FetchResult | None = None,
+        self, flight: FileFlight[Entry], record: Record, held: Standing, now: Moment, answer: FetchResult | None
     ) -> Entry:
         del answer
         if record.copy is None:
