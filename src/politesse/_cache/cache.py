@@ -33,7 +33,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from politesse._cache.entry import FileEntry
 from politesse._cache.outcome import advance, standing
@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse._cache.outcome import AccessPolicy, Standing
-    from politesse._cache.record import Moment, Record
+    from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
     from politesse.ports import Fetcher, FetchResult
+    from politesse.verdict import Source
 
 EntryKind = TypeVar("EntryKind", bound=FileEntry)
 
@@ -87,6 +88,20 @@ class FileFlight(Flight[EntryKind]):
         return f"{self.origin}{self.path}"
 
 
+class Judged(NamedTuple):
+    """A record, and what it stood for when it was judged.
+
+    Attributes:
+        record: what the next attempt goes on from.
+        standing: what it stands for.
+        at_mono: when it was judged; its wall time is in the standing.
+    """
+
+    record: Record
+    standing: Standing
+    at_mono: float
+
+
 class FileCache(ABC, Generic[EntryKind]):
     """See the module. Not thread-safe: it belongs to one event loop.
 
@@ -94,7 +109,6 @@ class FileCache(ABC, Generic[EntryKind]):
         fetcher: makes the requests.
         policy: judges the answers.
         max_bytes: about how much memory the entries may take.
-        max_redirects: how many redirects a fetch follows.
         clock: both clocks.
         publisher: receives ComponentFailed, and the events of the kind of file.
         jitter: returns 0 to 1, to spread retries.
@@ -118,7 +132,6 @@ class FileCache(ABC, Generic[EntryKind]):
         policy: AccessPolicy,
         *,
         max_bytes: int,
-        max_redirects: int,
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float],
@@ -127,7 +140,6 @@ class FileCache(ABC, Generic[EntryKind]):
         self._fetcher = fetcher
         self._policy = policy
         self._max_bytes = max_bytes
-        self._max_redirects = max_redirects
         self._clock = clock
         self._records = RecordClock(clock)
         self._publisher = publisher
@@ -242,41 +254,35 @@ class FileCache(ABC, Generic[EntryKind]):
 
     async def _renewed(self, flight: FileFlight[EntryKind], *, refresh: bool) -> EntryKind:
         """Return an entry made of the record at hand; of a new answer, if that stands for nothing or for a refresh."""
-        record = await self._load(flight)
+        record, policy = await self._load(flight), self._policy_of(flight.path)
         if record is not None and not refresh:
             now = self._records.now()
             record = self._records.reckoned(record, now)
-            held = standing(record, flight.url, now.wall, self._policy_of(flight.path))
+            held = standing(record, flight.url, now.wall, policy)
             if held is not None:
-                return await self._entry_of(flight, record, held, now, None)
-        return await self._fetched(flight, record)
-
-    async def _fetched(self, flight: FileFlight[EntryKind], record: Record | None) -> EntryKind:
+                return await self._entry_of(flight, Judged(record, held, now.mono), None)
         validators = None if record is None else record.validators
-        request = FetchRequest(flight.origin, self._max_redirects, validators, flight.path)
+        request = FetchRequest(flight.origin, policy.outcomes.max_redirects, validators, flight.path)
         started_mono = self._clock.monotonic()
         answer = await revalidate(self._fetch, request)
-        record, held, now = self._advanced(flight, record, answer)
-        await self._save(flight, record)
-        self._publish(flight, answer, held, now.mono - started_mono)
-        return await self._entry_of(flight, record, held, now, answer)
+        judged = self._advanced(flight, record, answer)
+        await self._save(flight, judged.record)
+        self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)
+        return await self._entry_of(flight, judged, answer)
 
     def _failed_entry(self, flight: FileFlight[EntryKind], error: BaseException) -> EntryKind:
         fault = internal_fault("the cache", error, flight.url)
-        record, held, now = self._advanced(flight, self._remembered(flight.key), fault)
-        return self._entry_of_failure(flight, record, held, now)
+        return self._entry_of_failure(flight, self._advanced(flight, self._remembered(flight.key), fault))
 
-    def _advanced(
-        self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult
-    ) -> tuple[Record, Standing, Moment]:
-        """Return the record after an answer, what it stands for, and when that was."""
+    def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
+        """Return the record after an answer."""
         now, policy = self._records.now(), self._policy_of(flight.path)
         record = None if record is None else self._records.reckoned(record, now)
         record = replace(advance(record, answer, now.wall, policy, self._jitter()), moment=now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")  # each row of ``advance`` holds for some time
-        return record, held, now
+        return Judged(record, held, now.mono)
 
     def _remembered(self, key: str) -> Record | None:
         entry = self.entries.get(key)
@@ -324,17 +330,13 @@ class FileCache(ABC, Generic[EntryKind]):
         """Have ``closing`` close what the cache owns."""
 
     @abstractmethod
-    def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, held: Standing, elapsed_s: float) -> None:
-        """Publish that the file was fetched."""
+    def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, source: Source, elapsed_s: float) -> None:
+        """Publish that the file was fetched, and what holds now."""
 
     @abstractmethod
-    async def _entry_of(
-        self, flight: FileFlight[EntryKind], record: Record, held: Standing, now: Moment, answer: FetchResult | None
-    ) -> EntryKind:
+    async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged, answer: FetchResult | None) -> EntryKind:
         """Return the entry of a record; ``answer`` is the one that has just come, if one has."""
 
     @abstractmethod
-    def _entry_of_failure(
-        self, flight: FileFlight[EntryKind], record: Record, held: Standing, now: Moment
-    ) -> EntryKind:
+    def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
         """Return the entry of a record whose last answer is an internal fault. It must not raise."""

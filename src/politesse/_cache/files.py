@@ -23,20 +23,19 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from politesse._cache.cache import FileFlight
+    from politesse._cache.cache import FileFlight, Judged
     from politesse._cache.options import CacheOptions
-    from politesse._cache.outcome import AccessPolicy, Standing
-    from politesse._cache.record import Moment, Record
+    from politesse._cache.outcome import AccessPolicy
+    from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
     from politesse.ports import Fetcher, FetchResult
-    from politesse.verdict import Verdict
+    from politesse.verdict import Source, Verdict
 
 _ENTRY_BYTES: Final = 1_000
 _MAX_TYPE: Final = 256  # characters of a media type
 _SNIFFED_BYTES: Final = 4_096
-_MAX_REDIRECTS: Final = 5  # as many as for robots.txt: RFC 9309 2.3.1.2
 
 
 class FileOutcome(StrEnum):
@@ -120,13 +119,15 @@ class SiteFileEntry(FileEntry):
     __slots__ = ("content_type", "record", "truncated")
 
     def __init__(
-        self, flight: FileFlight[SiteFileEntry], record: Record, held: Standing, now: Moment, read: tuple[bool, str]
+        self, flight: FileFlight[SiteFileEntry], judged: Judged, *, truncated: bool, content_type: str
     ) -> None:
+        record, held, at_mono = judged
         copy = record.copy
         weight_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
-        super().__init__(flight.origin, flight.path, held, record.trouble, now.mono, weight_bytes=weight_bytes)
+        super().__init__(flight.origin, flight.path, held, record.trouble, at_mono, weight_bytes=weight_bytes)
         self.record = record
-        self.truncated, self.content_type = read
+        self.truncated = truncated
+        self.content_type = content_type
 
     def remembered(self, run: str) -> Record | None:
         """Return the record as it is: its times are of the same clocks."""
@@ -183,7 +184,6 @@ class SiteFiles(FileCache[SiteFileEntry]):
             fetcher,
             options.file_policy(),
             max_bytes=options.max_site_files_bytes,
-            max_redirects=_MAX_REDIRECTS,
             clock=clock,
             publisher=publisher,
             jitter=jitter,
@@ -233,27 +233,25 @@ class SiteFiles(FileCache[SiteFileEntry]):
         return self._daily_policy if path in self._daily else self._policy
 
     def _publish(
-        self, flight: FileFlight[SiteFileEntry], answer: FetchResult, held: Standing, elapsed_s: float
+        self, flight: FileFlight[SiteFileEntry], answer: FetchResult, source: Source, elapsed_s: float
     ) -> None:
         del elapsed_s
-        source = held.source
         self._publisher.publish(SiteFileFetched(flight.url, answer.status, source.fault, _OUTCOMES[source.result]))
 
     async def _entry_of(
-        self, flight: FileFlight[SiteFileEntry], record: Record, held: Standing, now: Moment, answer: FetchResult | None
+        self, flight: FileFlight[SiteFileEntry], judged: Judged, answer: FetchResult | None
     ) -> SiteFileEntry:
         policy = self._policy_of(flight.path)
         if isinstance(answer, FetchResponse) and classify(answer, policy) is AccessResult.SUCCESSFUL:
-            read = answer.truncated, answer.headers.get("content-type", "")[:_MAX_TYPE]
-            return SiteFileEntry(flight, record, held, now, read)
-        return self._entry_of_failure(flight, record, held, now)
+            content_type = answer.headers.get("content-type", "")[:_MAX_TYPE]
+            return SiteFileEntry(flight, judged, truncated=answer.truncated, content_type=content_type)
+        return self._entry_of_failure(flight, judged)
 
-    def _entry_of_failure(
-        self, flight: FileFlight[SiteFileEntry], record: Record, held: Standing, now: Moment
-    ) -> SiteFileEntry:
-        known = flight.before  # a copy at hand stays as it is
-        read = (False, "") if known is None else (known.truncated, known.content_type)
-        return SiteFileEntry(flight, record, held, now, read)
+    def _entry_of_failure(self, flight: FileFlight[SiteFileEntry], judged: Judged) -> SiteFileEntry:
+        before = flight.before
+        if before is None:
+            return SiteFileEntry(flight, judged, truncated=False, content_type="")
+        return SiteFileEntry(flight, judged, truncated=before.truncated, content_type=before.content_type)
 
 
 _OUTCOMES: Final = {

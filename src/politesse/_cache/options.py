@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from politesse._cache.outcome import AccessPolicy
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
-from politesse.robots.dialect import Grace, Lifetimes
+from politesse.robots.dialect import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -88,17 +88,10 @@ class CacheOptions:
         """Return these choices joined with those of ``dialect``."""
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
-        return AccessPolicy(
-            lifetimes=outcomes.lifetimes,
-            min_lifetime_s=self.min_lifetime_s,
-            refresh_after=self.refresh_after,
-            forbidden_disallows=forbidden,
-            too_many_requests=_TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests),
-            too_many_redirects=outcomes.too_many_redirects,
-            unavailable_copy_s=outcomes.unavailable_copy_s,
-            grace=self._grace(outcomes.grace),
-            retry_min_s=self.retry_min_s,
-            retry_max_s=self.retry_max_s,
+        too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
+        grace = self._grace(outcomes.grace)
+        return self._policy(
+            replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
         )
 
     def file_policy(self, max_days: int = 7) -> AccessPolicy:
@@ -108,18 +101,16 @@ class CacheOptions:
         and RFC 9309 2.4 for the lack of a file. What is refused is as good as not there; nothing is closed by it.
         """
         max_s = max_days * DAY_S
-        return AccessPolicy(
-            lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
-            min_lifetime_s=self.min_lifetime_s,
-            refresh_after=self.refresh_after,
+        outcomes = Outcomes(
             forbidden_disallows=False,
-            too_many_requests=AccessResult.TOO_MANY_REQUESTS,
-            too_many_redirects=AccessResult.UNAVAILABLE,
-            unavailable_copy_s=0.0,
+            max_redirects=5,  # RFC 9309 2.3.1.2: at least five, of robots.txt
+            lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
             grace=Grace(stale_s=self.stale_if_unreachable_s or DAY_S),
-            retry_min_s=self.retry_min_s,
-            retry_max_s=self.retry_max_s,
         )
+        return self._policy(outcomes)
+
+    def _policy(self, outcomes: Outcomes) -> AccessPolicy:
+        return AccessPolicy(outcomes, self.min_lifetime_s, self.refresh_after, self.retry_min_s, self.retry_max_s)
 
     def _grace(self, grace: Grace) -> Grace:
         if self.stale_if_unreachable_s is not None:

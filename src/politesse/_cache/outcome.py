@@ -56,7 +56,7 @@ from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from politesse.ports import FetchResult, Validators
-    from politesse.robots.dialect import Grace, Lifetimes
+    from politesse.robots.dialect import Outcomes
 
 _MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
 _MAX_RETRY_S: Final = DAY_S  # nor a large one to close a site for a year without asking once a day
@@ -72,26 +72,16 @@ class AccessPolicy:
     """The choices that the table leaves open.
 
     Attributes:
-        lifetimes: of the dialect.
+        outcomes: those of the dialect, or of the kind of file; the options may have changed some.
         min_lifetime_s: the least time that an answer holds, whatever its headers say.
-        refresh_after: the part of its lifetime after which an answer is asked for again behind the questions.
-        forbidden_disallows: whether 401 and 403 close the site.
-        too_many_requests: what 429 is: TOO_MANY_REQUESTS, UNAVAILABLE as any other 4xx, or UNREACHABLE.
-        too_many_redirects: what more redirects than are followed, or a loop of them, are: UNAVAILABLE or UNREACHABLE.
-        unavailable_copy_s: how long after its last confirmation a copy serves while robots.txt is unavailable.
-        grace: what holds while robots.txt is unreachable.
+        refresh_after: the part of its lifetime after which an answer is refreshed behind the questions.
         retry_min_s: the first wait after a fault that names none.
         retry_max_s: the longest such wait.
     """
 
-    lifetimes: Lifetimes
+    outcomes: Outcomes
     min_lifetime_s: float
     refresh_after: float
-    forbidden_disallows: bool
-    too_many_requests: AccessResult
-    too_many_redirects: AccessResult
-    unavailable_copy_s: float
-    grace: Grace
     retry_min_s: float
     retry_max_s: float
 
@@ -151,7 +141,7 @@ def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | 
     if isinstance(result, FetchResponse):
         return classify(result, policy), f"the server answered with status {result.status}"
     if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
-        return policy.too_many_redirects, result.detail
+        return policy.outcomes.too_many_redirects, result.detail
     closed = result.kind is FaultKind.HOST_CLOSED
     meaning = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
     return meaning, f"{result.kind}: {result.detail}"
@@ -159,7 +149,7 @@ def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | 
 
 def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: float, policy: AccessPolicy) -> Copy:
     if isinstance(result, FetchFault):
-        lifetime_s = policy.lifetimes.max_unavailable_s
+        lifetime_s = policy.outcomes.lifetimes.max_unavailable_s
         return Copy(meaning, result.status, result.final_url, b"", "", "", now_wall, lifetime_s, fault)
     successful = meaning is AccessResult.SUCCESSFUL
     return Copy(
@@ -182,8 +172,8 @@ def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | No
     if _is_in(status, 200) and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
         return AccessResult.SUCCESSFUL
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return policy.too_many_requests
-    if status in _FORBIDDEN and policy.forbidden_disallows:
+        return policy.outcomes.too_many_requests
+    if status in _FORBIDDEN and policy.outcomes.forbidden_disallows:
         return AccessResult.FORBIDDEN
     if _is_in(status, 400):  # RFC 9309 2.3.1.3: unavailable, 400 to 499, means that any resource may be accessed
         return AccessResult.UNAVAILABLE
@@ -239,7 +229,7 @@ def _standing_of_trouble(
 ) -> Standing:
     until_wall = trouble.retry_wall
     if is_closed(trouble, now_wall, policy):
-        until_wall = min(until_wall, trouble.since_wall + policy.grace.closed_s)
+        until_wall = min(until_wall, trouble.since_wall + policy.outcomes.grace.closed_s)
     source = Source(
         robots_url=url,
         result=_without_copy(trouble, copy, now_wall, policy),
@@ -266,14 +256,14 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
 
 def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
     """Whether it is the first time of being unreachable, in which no copy serves."""
-    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.grace.closed_s
+    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.grace.closed_s
 
 
 def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: AccessPolicy) -> AccessResult:
     """Return what trouble is where no copy serves."""
     if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
         return trouble.result
-    grace = policy.grace
+    grace = policy.outcomes.grace
     if now_wall >= trouble.since_wall + grace.after_s:
         # RFC 9309 2.3.1.4: MAY. A host that answers at all is up; one that fails on its pages closes itself.
         allows = trouble.status is not None if grace.after_allows is None else grace.after_allows
@@ -287,7 +277,7 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
     return (
         copy is not None
         and copy.result is AccessResult.SUCCESSFUL
-        and now_wall < copy.confirmed_wall + policy.unavailable_copy_s
+        and now_wall < copy.confirmed_wall + policy.outcomes.unavailable_copy_s
     )
 
 
@@ -296,7 +286,7 @@ def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
     if copy is None or (not copy.fault and classify(FetchResponse(copy.status or 0, ""), policy) is not copy.result):
         return None
     successful = copy.result is AccessResult.SUCCESSFUL
-    most_s = policy.lifetimes.max_s if successful else policy.lifetimes.max_unavailable_s
+    most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
     return copy if copy.lifetime_s <= most_s else replace(copy, lifetime_s=most_s)
 
 
@@ -306,9 +296,9 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
     if copy.result is not AccessResult.SUCCESSFUL:
         return copy.confirmed_wall  # the absence of a file is no copy of it
     if trouble.result is AccessResult.UNAVAILABLE:
-        return copy.confirmed_wall + policy.unavailable_copy_s
+        return copy.confirmed_wall + policy.outcomes.unavailable_copy_s
     # RFC 9309 2.4: a copy may be used beyond its time while robots.txt is unreachable.
-    grace = policy.grace
+    grace = policy.outcomes.grace
     from_wall = trouble.since_wall + grace.closed_s if grace.stale_from_failure else copy.confirmed_wall
     return max(copy.fresh_until_wall, from_wall + grace.stale_s)
 
@@ -332,7 +322,7 @@ def _validator(response: FetchResponse, name: str) -> str:
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, now_wall: float, policy: AccessPolicy) -> float:
-    lifetimes = policy.lifetimes
+    lifetimes = policy.outcomes.lifetimes
     successful = result is AccessResult.SUCCESSFUL
     most_s = lifetimes.max_s if successful else lifetimes.max_unavailable_s
     asked_s = freshness_lifetime_s(response.headers, now_wall)

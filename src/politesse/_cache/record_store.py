@@ -12,7 +12,7 @@ from politesse.events import ComponentFailed
 from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from politesse._cache.record import Record
     from politesse.clock import Clock
@@ -48,22 +48,16 @@ class RecordStore:
             kept = await self._limited(self._store.get(str(origin)))
             return None if kept is None else decode(kept)
         except StoreError as error:
-            self._failed(origin, error)
+            self._publisher.publish(ComponentFailed(origin, "store", error))
             return None
 
     async def save(self, origin: Origin, record: Record) -> None:
         """Replace the record of ``origin``."""
-        try:
-            await self._limited(self._store.put(str(origin), encode(record)))
-        except StoreError as error:
-            self._failed(origin, error)
+        await self._change(origin, lambda: self._store.put(str(origin), encode(record)))
 
     async def delete(self, origin: Origin) -> None:
         """Delete the record of ``origin``, if there is one."""
-        try:
-            await self._limited(self._store.delete(str(origin)))
-        except StoreError as error:
-            self._failed(origin, error)
+        await self._change(origin, lambda: self._store.delete(str(origin)))
 
     async def aclose(self) -> None:
         """Wait for pending calls within the time limit, then close the store; raises what its ``aclose`` raises."""
@@ -73,10 +67,13 @@ class RecordStore:
         try:
             await self._limited(self._store.aclose())
         except _StoreIsLate as error:
-            self._failed(None, error)
+            self._publisher.publish(ComponentFailed(None, "store", error))
 
-    def _failed(self, origin: Origin | None, error: StoreError) -> None:
-        self._publisher.publish(ComponentFailed(origin, "store", error))
+    async def _change(self, origin: Origin, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await self._limited(change())
+        except StoreError as error:
+            self._publisher.publish(ComponentFailed(origin, "store", error))
 
     async def _limited(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the answer of the store; raises what it raises, and StoreError if it takes too long.

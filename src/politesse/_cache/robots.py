@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AsyncExitStack
 
-    from politesse._cache.cache import FileFlight
+    from politesse._cache.cache import FileFlight, Judged
     from politesse._cache.options import CacheOptions
     from politesse._cache.outcome import Standing
-    from politesse._cache.record import Moment, Record
+    from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
@@ -97,7 +97,6 @@ class RobotsCache(FileCache[Entry]):
             fetcher,
             options.policy(dialect),
             max_bytes=options.max_entries_bytes,
-            max_redirects=dialect.traits.outcomes.max_redirects,
             clock=clock,
             publisher=publisher,
             jitter=jitter,
@@ -144,27 +143,25 @@ class RobotsCache(FileCache[Entry]):
     async def _fetch(self, request: FetchRequest) -> FetchResult:
         return await fetch_guarded(self._fetcher, request, self._publisher)
 
-    def _publish(self, flight: FileFlight[Entry], answer: FetchResult, held: Standing, elapsed_s: float) -> None:
+    def _publish(self, flight: FileFlight[Entry], answer: FetchResult, source: Source, elapsed_s: float) -> None:
         closed = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED
         if not (closed and answer.final_url == flight.url):  # then no request was sent
             self.fetches += 1
-            source = held.source
             self._publisher.publish(RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source))
 
-    async def _entry_of(
-        self, flight: FileFlight[Entry], record: Record, held: Standing, now: Moment, answer: FetchResult | None
-    ) -> Entry:
+    async def _entry_of(self, flight: FileFlight[Entry], judged: Judged, answer: FetchResult | None) -> Entry:
         del answer
+        record, held, at_mono = judged
         if record.copy is None:
-            return self._kept_rather(self._entry_of_failure(flight, record, held, now), flight.agents)
+            return self._kept_rather(self._entry_of_failure(flight, judged), flight.agents)
         rules: dict[str, RuleSet] = {}
         if held.source.result is AccessResult.SUCCESSFUL:
             rules = await self._rules(record.copy.body, flight.origin, frozenset(flight.agents))
             held = held if record.trouble is not None else _for_its_pace(held, rules.values())
-        return Entry(flight.origin, held, record.trouble, rules, now.mono)
+        return Entry(flight.origin, held, record.trouble, rules, at_mono)
 
-    def _entry_of_failure(self, flight: FileFlight[Entry], record: Record, held: Standing, now: Moment) -> Entry:
-        return Entry(flight.origin, held, record.trouble, {}, now.mono)
+    def _entry_of_failure(self, flight: FileFlight[Entry], judged: Judged) -> Entry:
+        return Entry(flight.origin, judged.standing, judged.record.trouble, {}, judged.at_mono)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         closing.push_async_callback(self._store.aclose)
