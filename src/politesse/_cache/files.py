@@ -39,15 +39,15 @@ _SNIFFED_BYTES: Final = 4_096
 
 
 class FileOutcome(StrEnum):
-    """What asking for a file of a site came to ("A Method for Web Data Discovery" 3.1)."""
+    """What the fetch of a file of a site came to ("A Method for Web Data Discovery" 3.1)."""
 
     FOUND = "found"
     """2xx: there is a body."""
     UNKNOWN = "unknown"
-    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt: the site may have what the
-    file would tell of all the same."""
+    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt: nothing is known, not that
+    the site has nothing."""
     RETRY = "retry"
-    """5xx, 429, a fault of the network, or no usable answer: it is asked for again, not before ``not_before``."""
+    """5xx, 429, a fault of the network, or no usable answer: it is fetched again, not before ``not_before``."""
     DISALLOWED = "disallowed"
     """The site's robots.txt or a host policy forbids the request, so it was not made."""
 
@@ -57,7 +57,7 @@ class SiteFile:
     """A file of a site, or the lack of it. What it says is untrusted.
 
     Attributes:
-        url: what was asked for.
+        url: of the file.
         outcome: what that came to.
         body: the file, decoded from its content encoding; empty unless FOUND.
         truncated: whether the body was longer than the fetcher's limit: then its last lines are missing.
@@ -65,10 +65,13 @@ class SiteFile:
         final_url: where the answer came from, after redirects.
         fault: what went wrong, as a phrase; empty where nothing did. Of a file that was FOUND: why an older copy
             still serves.
-        age_s: seconds since the answer was got, or last confirmed by a 304.
-        not_before: of RETRY, the Unix time before which it is not asked for again, where that is known.
-        verdict: the answer of the gate, where it has kept the request from being made; else None.
+        age_s: seconds since the answer came, or was last confirmed by a 304.
+        not_before: of RETRY, the Unix time before which it is not fetched again, where that is known.
+        verdict: of the gate, if it has denied the request; else None.
         content_type: the value of the header of that name; empty unless FOUND.
+
+    >>> SiteFile("https://example.com/data.txt", FileOutcome.FOUND, b"<!doctype html><title>404").is_web_page
+    True
     """
 
     url: str
@@ -92,7 +95,7 @@ class SiteFile:
 
 @dataclass(frozen=True, slots=True)
 class SiteFileFetched(Event):
-    """A file of a site, not its robots.txt, was asked for.
+    """A file of a site, not its robots.txt, was fetched, or could not be.
 
     Attributes:
         url: which.

@@ -1,4 +1,4 @@
-"""The choices of whoever runs a crawler about how long answers hold."""
+"""The options of the cache: how long answers hold, and how much is kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CacheOptions:
 
     Attributes:
         min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
-        refresh_after: the part of its lifetime, 0 to 1, after which a question has it asked for again; 1 for never.
+        refresh_after: the part of its lifetime, 0 to 1, after which a question has it fetched again; 1 for never.
         on_forbidden: what 401 and 403 mean: ``"allow"``, ``"disallow"``, or None for what the dialect says.
         on_too_many_requests: what 429 means: ``"defer"`` every page, ``"allow"`` as any other 4xx does, or None for
             what the dialect says: in most to defer.
@@ -43,6 +43,13 @@ class CacheOptions:
             no more than half of the file descriptors of the process. To one host there are never more than two.
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; then the
             cache goes on without it, and says so as ComponentFailed. Up to an hour.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+
+    >>> from politesse.robots import Dialect
+    >>> CacheOptions(on_forbidden="disallow").policy(Dialect.RFC9309).outcomes.forbidden_disallows
+    True
     """
 
     min_lifetime_s: float = 60.0

@@ -121,12 +121,12 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 
 
 def names_another(result: FetchResult, validators: Validators) -> bool:
-    """Whether an answer is a 304 about another file than the copy at hand, with whose validators it was asked for.
+    """Return whether an answer is a 304 about another file than the copy whose validators were sent.
 
     RFC 9111 4.3.4: a 304 that brings a validator updates only what has that validator. Entity tags are compared as
-    RFC 9110 8.8.3.2 does for If-None-Match, weak ones as good as strong ones: a server that compresses as it sends
-    makes one of the other. One that could not be sent back is another one, too. Without an entity tag Last-Modified
-    tells: of a file that was replaced by an older one some servers say that it was not modified since.
+    RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses on the fly makes a weak tag of a
+    strong one. A tag that could not be sent back is another one, too. Without an entity tag Last-Modified decides: some
+    servers answer 304 for a file that was replaced by an older one.
     """
     if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
         return False
@@ -255,7 +255,7 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
 
 
 def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
-    """Whether it is the first time of being unreachable, in which no copy serves."""
+    """Return whether the file has been unreachable for less than ``closed_s``, a time in which no copy serves."""
     return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.grace.closed_s
 
 
@@ -282,7 +282,7 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
 
 
 def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
-    """Return a copy as this policy reads it, None if not at all: whoever kept it may have read it otherwise."""
+    """Return a copy as this policy reads it, None if not at all: it may have been kept under another policy."""
     if copy is None or (not copy.fault and classify(FetchResponse(copy.status or 0, ""), policy) is not copy.result):
         return None
     successful = copy.result is AccessResult.SUCCESSFUL
