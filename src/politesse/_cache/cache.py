@@ -227,7 +227,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _start(self, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
         key = self._key(origin, path)
         flight = FileFlight(key, origin, path, self.entries.get(key))
-        return self._flights.start(key, flight, self._run(flight, refresh=refresh), flight.url)
+        return self._flights.start(key, flight, self._run(flight, refresh=refresh), f"{path[1:]} of {origin}")
 
     async def _run(self, flight: FileFlight[EntryKind], *, refresh: bool) -> None:
         task = asyncio.current_task()
