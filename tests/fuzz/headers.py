@@ -31,7 +31,8 @@ from tests.fuzz.target import Target, choose, text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._cache.outcome import AccessPolicy, Copy, Record
+    from politesse._cache.outcome import AccessPolicy
+    from politesse._cache.record import Copy, Record
     from politesse.ports import FetchResult
 
 _DAY_S: Final = 86_400.0
@@ -146,7 +147,7 @@ def _meaning(result: FetchResult, site: Site) -> AccessResult:
     policy = site.policy
     if isinstance(result, FetchFault):
         meanings = {
-            FaultKind.REDIRECT_LIMIT: policy.too_many_redirects,
+            FaultKind.REDIRECT_LIMIT: policy.outcomes.too_many_redirects,
             FaultKind.HOST_CLOSED: AccessResult.TOO_MANY_REQUESTS,
         }
         return meanings.get(result.kind, AccessResult.UNREACHABLE)
@@ -155,8 +156,8 @@ def _meaning(result: FetchResult, site: Site) -> AccessResult:
     if confirms or (200 <= status <= 299 and status != 206):
         return AccessResult.SUCCESSFUL
     if status == 429:
-        return policy.too_many_requests
-    if status in {401, 403} and policy.forbidden_disallows:
+        return policy.outcomes.too_many_requests
+    if status in {401, 403} and policy.outcomes.forbidden_disallows:
         return AccessResult.FORBIDDEN
     return AccessResult.UNAVAILABLE if 400 <= status <= 499 else AccessResult.UNREACHABLE
 
@@ -173,7 +174,7 @@ def _names_the_copy(not_modified: FetchResponse, record: Record | None) -> bool:
 
 def _check_copy(copy: Copy, now_wall: float, policy: AccessPolicy) -> None:
     successful = copy.result is AccessResult.SUCCESSFUL
-    most_s = policy.lifetimes.max_s if successful else policy.lifetimes.max_unavailable_s
+    most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
     assert copy.confirmed_wall == now_wall
     assert 0.0 < copy.lifetime_s <= most_s
     assert copy.lifetime_s >= min(policy.min_lifetime_s, most_s)
@@ -185,8 +186,9 @@ def _check_standing(site: Site) -> None:
     held = standing(site.record, _URL, site.now_wall, site.policy)
     if held is None:
         return  # robots.txt is asked for before anything else
-    now_wall, source, grace = site.now_wall, held.source, site.policy.grace
-    longest_s = max(site.policy.lifetimes.max_s, grace.closed_s + grace.stale_s, site.policy.unavailable_copy_s, _DAY_S)
+    now_wall, source, outcomes = site.now_wall, held.source, site.policy.outcomes
+    grace = outcomes.grace
+    longest_s = max(outcomes.lifetimes.max_s, grace.closed_s + grace.stale_s, outcomes.unavailable_copy_s, _DAY_S)
     assert held.at_wall == now_wall < held.until_wall <= now_wall + longest_s
     assert source.fetched_wall <= now_wall
     assert source.not_before is None or source.not_before > now_wall, "not before a time that is over"

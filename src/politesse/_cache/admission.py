@@ -253,7 +253,7 @@ class Admission:
                     self._timer = self._clock.call_later(again_mono - now_mono, self._serve)
                     return
                 if len(self._quick) >= self._max_quick:
-                    return  # whoever is given up makes room when it has ended
+                    return  # a request that was given up makes room when it has ended
             request = self._line.grant_next()
             if request is not None:
                 self._start(request)

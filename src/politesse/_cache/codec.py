@@ -8,7 +8,7 @@ import zlib
 from dataclasses import asdict
 from typing import Any, Final
 
-from politesse._cache.outcome import Copy, Moment, Record, Trouble
+from politesse._cache.record import Copy, Moment, Record, Trouble
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult

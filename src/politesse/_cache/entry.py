@@ -1,4 +1,4 @@
-"""What is known about the robots.txt of one origin now, in the form in which questions are answered from it."""
+"""What is known about one file of a site now, in the form in which questions are answered from it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.outcome import earlier
-from politesse._constants import AGREE_S
+from politesse._cache.record import Moment, Record, earlier
+from politesse._constants import AGREE_S, ROBOTS_TXT
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from politesse._cache.outcome import Standing, Trouble
+    from politesse._cache.outcome import Standing
+    from politesse._cache.record import Trouble
     from politesse.origin import Origin
     from politesse.robots import RuleSet
 
@@ -19,25 +20,26 @@ _ENTRY_BYTES: Final = 1_200
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
 
-class Entry:
-    """What is known about one origin, ready for decisions.
+class FileEntry:
+    """What is known about one file, and until when on both clocks.
 
-    Its moments are named on both clocks, and the one that comes first counts: a wall clock may be set back, and a
-    monotonic one stands still while the machine sleeps. But what closes a site until it is asked again is timed by the
-    monotonic clock alone: a wall clock that jumps ahead is no reason to ask sooner.
+    The clock that reaches a moment first decides: a wall clock may be set back, and a monotonic one stands still while
+    the machine sleeps. But the wait for the next attempt is timed by the monotonic clock alone: a wall clock that jumps
+    ahead is no reason to fetch sooner.
 
     Attributes:
         origin: whose.
+        path: which file.
         source: the copy, or the lack of one, that it comes from.
-        trouble: what the next attempt goes on from.
-        confirmed_mono: when the source was got or last confirmed.
+        trouble: the failures since; the next attempt counts on from there.
+        confirmed_mono: when the source was fetched or last confirmed.
         confirmed_wall: the same moment.
-        refresh_mono: from when on a question has it asked for again; not after the deadline.
+        refresh_mono: from when on a question has the file fetched again; not after the deadline.
         refresh_wall: likewise.
-        deadline_mono: from when on it holds no longer.
+        deadline_mono: when it ceases to hold.
         deadline_wall: likewise.
-        rules: the compiled rules, by agent; empty unless the source is SUCCESSFUL.
-        used: whether a question was answered by it since the last sweep: recency is noted here, not by order.
+        weight_bytes: about how much memory it takes.
+        used: second-chance bit of the eviction, set on every hit.
     """
 
     __slots__ = (
@@ -46,23 +48,25 @@ class Entry:
         "deadline_mono",
         "deadline_wall",
         "origin",
+        "path",
         "refresh_mono",
         "refresh_wall",
-        "rules",
         "source",
         "trouble",
         "used",
+        "weight_bytes",
     )
 
     def __init__(
-        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], at_mono: float
+        self, origin: Origin, path: str, held: Standing, trouble: Trouble | None, at_mono: float, *, weight_bytes: int
     ) -> None:
         self.origin = origin
+        self.path = path
         self.source = held.source
         self.trouble = trouble
-        self.rules = rules
+        self.weight_bytes = weight_bytes
         self.used = False
-        # Both clocks were read at the moment of judgement.
+        # Both clocks were read at the same moment.
         self.confirmed_wall = held.source.fetched_wall
         self.confirmed_mono = at_mono - (held.at_wall - held.source.fetched_wall)
         self.deadline_mono = at_mono + (held.until_wall - held.at_wall)
@@ -71,19 +75,19 @@ class Entry:
         self.refresh_wall = self.deadline_wall if trouble is not None else min(held.refresh_wall, self.deadline_wall)
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
-        """Whether it holds still."""
+        """Return whether it still holds."""
         return now_mono < self.deadline_mono and now_wall < self.deadline_wall
 
     def is_due(self, now_mono: float, now_wall: float) -> bool:
-        """Whether it is to be asked for again."""
+        """Return whether the file is to be fetched again."""
         return now_mono >= self.refresh_mono or now_wall >= self.refresh_wall
 
     def age_s(self, now_mono: float, now_wall: float) -> float:
-        """Return the seconds since the source was got or last confirmed."""
+        """Return the seconds since the source was fetched or last confirmed."""
         return max(now_mono - self.confirmed_mono, now_wall - self.confirmed_wall)
 
     def set_back(self, now_mono: float, now_wall: float) -> None:
-        """Move its Unix times back by as much as the wall clock was set back: what they say is said in its terms."""
+        """Move its wall times back by as much as the wall clock was set back, so that they can be compared with it."""
         by_s = self.age_s(now_mono, now_wall) - (now_wall - self.confirmed_wall)
         if by_s < AGREE_S:
             return
@@ -100,14 +104,52 @@ class Entry:
         self.deadline_wall -= by_s
 
     def answers(self, agent: str) -> bool:
-        """Whether questions of ``agent`` can be answered from it."""
+        """Return whether questions of ``agent`` can be answered from it; any, unless a subclass says otherwise."""
+        del agent
+        return True
+
+    @property
+    def agents(self) -> frozenset[str]:
+        """The agents whose answers a fetch has to renew."""
+        return frozenset()
+
+    def remembered(self, run: str) -> Record | None:
+        """Return the record to go on from where there is none in the store, with times of the clocks of ``run``."""
+        raise NotImplementedError
+
+
+class Entry(FileEntry):
+    """What is known about the robots.txt of one origin, ready for decisions.
+
+    Attributes:
+        rules: the compiled rules, by agent; empty unless the source is SUCCESSFUL.
+    """
+
+    __slots__ = ("rules",)
+
+    def __init__(
+        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], at_mono: float
+    ) -> None:
+        words = len(held.source.final_url) + len(held.source.fault)
+        # Rules that origins share count for each.
+        weight_bytes = _ENTRY_BYTES + words + sum(rule_set.weight_bytes for rule_set in rules.values())
+        super().__init__(origin, ROBOTS_TXT, held, trouble, at_mono, weight_bytes=weight_bytes)
+        self.rules = rules
+
+    def answers(self, agent: str) -> bool:
+        """Return whether questions of ``agent`` can be answered from it."""
         return agent in self.rules or self.source.result is not AccessResult.SUCCESSFUL
 
     @property
-    def weight_bytes(self) -> int:
-        """About how much memory it takes; rules that origins share count for each."""
-        words = len(self.source.final_url) + len(self.source.fault)
-        return _ENTRY_BYTES + words + sum(rules.weight_bytes for rules in self.rules.values())
+    def agents(self) -> frozenset[str]:
+        """The agents whose rules it has."""
+        return frozenset(self.rules)
+
+    def remembered(self, run: str) -> Record | None:
+        """Return the failures that it knows of, without the copy: an entry does not keep the file."""
+        if self.trouble is None:
+            return None
+        return Record(None, self.trouble, Moment(run, self.confirmed_wall, self.confirmed_mono))
 
     def __repr__(self) -> str:
         return f"<Entry {self.origin}: {self.source.result}, rules for {sorted(self.rules)}>"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult | None:
-    """Return what ``request`` comes to after its redirects; None where the fetcher does not tell where one leads.
+    """Return what ``request`` comes to after its redirects; None if the fetcher does not report where one leads.
 
     Args:
         request: of how many redirects at most.
@@ -47,7 +47,7 @@ async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[
 
 
 def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
-    """Whether what no redirect may reach is not to be asked from now on: we come from a public address, or may do."""
+    """Return whether the next hop must not reach a private address: the last one was public, or may have been."""
     if result.private is None:  # then only another host is refused what this one could reach by itself
         return target.host != hop.origin.host
     return not result.private

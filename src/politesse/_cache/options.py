@@ -1,4 +1,4 @@
-"""The choices of whoever runs a crawler about how long answers hold."""
+"""The options of the cache: how long answers hold, and how much is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from politesse._cache.outcome import AccessPolicy
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
-from politesse.robots.traits import Grace, Lifetimes
+from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class CacheOptions:
 
     Attributes:
         min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
-        refresh_after: the part of its lifetime, 0 to 1, after which a question has it asked for again; 1 for never.
+        refresh_after: the part of its lifetime, 0 to 1, after which a question has it fetched again; 1 for never.
         on_forbidden: what 401 and 403 mean: ``"allow"``, ``"disallow"``, or None for what the dialect says.
         on_too_many_requests: what 429 means: ``"defer"`` every page, ``"allow"`` as any other 4xx does, or None for
             what the dialect says: in most to defer.
@@ -43,6 +43,13 @@ class CacheOptions:
             no more than half of the file descriptors of the process. To one host there are never more than two.
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; then the
             cache goes on without it, and says so as ComponentFailed. Up to an hour.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+
+    >>> from politesse.robots import Dialect
+    >>> CacheOptions(on_forbidden="disallow").policy(Dialect.RFC9309).outcomes.forbidden_disallows
+    True
     """
 
     min_lifetime_s: float = 60.0
@@ -88,17 +95,10 @@ class CacheOptions:
         """Return these choices joined with those of ``dialect``."""
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
-        return AccessPolicy(
-            lifetimes=outcomes.lifetimes,
-            min_lifetime_s=self.min_lifetime_s,
-            refresh_after=self.refresh_after,
-            forbidden_disallows=forbidden,
-            too_many_requests=_TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests),
-            too_many_redirects=outcomes.too_many_redirects,
-            unavailable_copy_s=outcomes.unavailable_copy_s,
-            grace=self._grace(outcomes.grace),
-            retry_min_s=self.retry_min_s,
-            retry_max_s=self.retry_max_s,
+        too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
+        grace = self._grace(outcomes.grace)
+        return self._policy(
+            replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
         )
 
     def file_policy(self, max_days: int = 7) -> AccessPolicy:
@@ -108,18 +108,16 @@ class CacheOptions:
         and RFC 9309 2.4 for the lack of a file. What is refused is as good as not there; nothing is closed by it.
         """
         max_s = max_days * DAY_S
-        return AccessPolicy(
-            lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
-            min_lifetime_s=self.min_lifetime_s,
-            refresh_after=self.refresh_after,
+        outcomes = Outcomes(
             forbidden_disallows=False,
-            too_many_requests=AccessResult.TOO_MANY_REQUESTS,
-            too_many_redirects=AccessResult.UNAVAILABLE,
-            unavailable_copy_s=0.0,
+            max_redirects=5,  # RFC 9309 2.3.1.2: at least five, of robots.txt
+            lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
             grace=Grace(stale_s=self.stale_if_unreachable_s or DAY_S),
-            retry_min_s=self.retry_min_s,
-            retry_max_s=self.retry_max_s,
         )
+        return self._policy(outcomes)
+
+    def _policy(self, outcomes: Outcomes) -> AccessPolicy:
+        return AccessPolicy(outcomes, self.min_lifetime_s, self.refresh_after, self.retry_min_s, self.retry_max_s)
 
     def _grace(self, grace: Grace) -> Grace:
         if self.stale_if_unreachable_s is not None:

@@ -1,8 +1,8 @@
-"""What the answer to a robots.txt request means, and what it means later: one state machine, pure.
+"""What an answer to the request for a file means, and what it means later: one state machine, pure.
 
-A Record has two parts. The copy is the last answer that settled something (2xx, 4xx). The trouble is what stands
-between us and the next one (5xx, 429, faults), if anything does. An answer moves the record (``advance``); time only
-moves what the record stands for (``standing``).
+A Record has two parts: the copy is the last answer that settled something (2xx, 4xx), the trouble the failures since
+(5xx, 429, faults), if there were any. An answer changes the record (``advance``); time changes only what the record
+stands for (``standing``).
 
     answer                         copy                      trouble
     2xx but 206                    new, successful           none
@@ -14,9 +14,9 @@ moves what the record stands for (``standing``).
     the same, where a copy counts  kept                      unavailable, retry at R
     anything else, any fault       kept                      unreachable, retry at R
 
-    trouble             copy                                   stands for           until        asked again behind
+    trouble             copy                                   stands for           until        refreshed behind
     none                fresh                                  the copy             it is stale  from 90 % of its life
-    none                stale                                  ask
+    none                stale                                  fetch
     too many requests   fresh                                  the copy             it is stale  from R
     too many requests   not fresh, before R                    too many requests    R
     unavailable         successful, confirmed within a day     the copy             that day     from R
@@ -24,18 +24,16 @@ moves what the record stands for (``standing``).
     unreachable         successful, confirmed within a day     the copy             that day     from R
     unreachable         other, before R                        unreachable          R
     unreachable         other, 30 days on, where opted in      unavailable          R
-    any                 none of these                          ask
+    any                 none of these                          fetch
 
-Two clocks measure that time. A wall clock may be set, and a monotonic one may stand still with the machine, so the one
-that says more counts (``elapsed_s``). Before a record is judged its times are moved back by as much as the wall clock
-was set back since (``reckoned``); where it was set forward they are as old as it says.
+All times are wall times; the caller has reckoned the record by both clocks (see ``record``).
 
 That is RFC 9309, and the dialect and the options of the crawler may say otherwise: what 429 and too many redirects are,
 how long a copy serves and from when on, whether there is a time at first in which nothing serves, and whether a site
 without a copy is open after it.
 
-R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. Where a host is closed nobody
-was asked: then R is when it opens, where that is known.
+R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. No request is sent to a host
+that is closed: then R is the time at which it opens, if that is known.
 
 A 304 that names another entity tag than the copy's confirms nothing, nor does one that names none and another
 Last-Modified. The request is made once more without conditions (``names_another``); a 304 to that is unreachable, as
@@ -45,28 +43,28 @@ any 304 to a request without conditions is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import AGREE_S, DAY_S
+from politesse._cache.record import Copy, Record, Trouble, believed
+from politesse._constants import DAY_S
 from politesse._http.freshness import freshness_lifetime_s, retry_after_s
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
-from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
+from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from politesse.ports import FetchResult
-    from politesse.robots.traits import Grace, Lifetimes
+    from politesse.ports import FetchResult, Validators
+    from politesse.robots.traits import Outcomes
 
 _MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
 _MAX_RETRY_S: Final = DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
 _MAX_GAP_S: Final = 2 * DAY_S
+_FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
-
-CLOCK_SKEW_S: Final = 300.0
-"""By how many seconds the clock that dated a record may be ahead of the one that it is read by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,123 +72,18 @@ class AccessPolicy:
     """The choices that the table leaves open.
 
     Attributes:
-        lifetimes: of the dialect.
+        outcomes: those of the dialect, or of the kind of file; the options may have changed some.
         min_lifetime_s: the least time that an answer holds, whatever its headers say.
-        refresh_after: the part of its lifetime after which an answer is asked for again behind the questions.
-        forbidden_disallows: whether 401 and 403 close the site.
-        too_many_requests: what 429 is: TOO_MANY_REQUESTS, UNAVAILABLE as any other 4xx, or UNREACHABLE.
-        too_many_redirects: what more redirects than are followed, or a loop of them, are: UNAVAILABLE or UNREACHABLE.
-        unavailable_copy_s: how long after its last confirmation a copy serves while robots.txt is unavailable.
-        grace: what holds while robots.txt is unreachable.
+        refresh_after: the part of its lifetime after which an answer is refreshed behind the questions.
         retry_min_s: the first wait after a fault that names none.
         retry_max_s: the longest such wait.
     """
 
-    lifetimes: Lifetimes
+    outcomes: Outcomes
     min_lifetime_s: float
     refresh_after: float
-    forbidden_disallows: bool
-    too_many_requests: AccessResult
-    too_many_redirects: AccessResult
-    unavailable_copy_s: float
-    grace: Grace
     retry_min_s: float
     retry_max_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """The last answer that settled something.
-
-    Attributes:
-        result: SUCCESSFUL, UNAVAILABLE or FORBIDDEN.
-        status: its HTTP status; of the last redirect, where there were too many.
-        final_url: where it came from.
-        body: the file; empty unless SUCCESSFUL.
-        etag: validator, or empty.
-        last_modified: validator, or empty.
-        confirmed_wall: when it came, or was last confirmed by a 304.
-        lifetime_s: for how long from then on it is fresh.
-        fault: why there is no file, where a fault settled it; else empty.
-    """
-
-    result: AccessResult
-    status: int | None
-    final_url: str
-    body: bytes
-    etag: str
-    last_modified: str
-    confirmed_wall: float
-    lifetime_s: float
-    fault: str = ""
-
-    @property
-    def fresh_until_wall(self) -> float:
-        """The end of its freshness."""
-        return self.confirmed_wall + self.lifetime_s
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What keeps us from an answer that settles something.
-
-    Attributes:
-        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE where a copy counts for more.
-        status: the HTTP status, None where none came.
-        final_url: where it happened.
-        fault: what happened, as a phrase.
-        since_wall: when the first of the failures in a row happened.
-        last_wall: when the last one did.
-        failures: how many in a row, from 1.
-        retry_wall: when to ask again.
-    """
-
-    result: AccessResult
-    status: int | None
-    final_url: str
-    fault: str
-    since_wall: float
-    last_wall: float
-    failures: int
-    retry_wall: float
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Both clocks, read together.
-
-    Attributes:
-        run: of the monotonic clock: only readings of the same run can be compared.
-        wall: the Unix time.
-        mono: seconds since an arbitrary moment.
-    """
-
-    run: str
-    wall: float
-    mono: float
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """All that is known about the robots.txt of one origin; at least one part is there.
-
-    Attributes:
-        copy: the last answer that settled something.
-        trouble: what stands between us and the next one.
-        moment: when the wall clock that its times come from was right for them; None where nobody has noted that.
-    """
-
-    copy: Copy | None
-    trouble: Trouble | None
-    moment: Moment | None = None
-
-    @property
-    def validators(self) -> Validators | None:
-        """What to make the next request conditional with."""
-        copy = self.copy
-        if copy is None or copy.result is not AccessResult.SUCCESSFUL or not (copy.etag or copy.last_modified):
-            return None
-        return Validators(copy.final_url, copy.etag, copy.last_modified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,49 +103,6 @@ class Standing:
     refresh_wall: float
 
 
-def elapsed_s(then: Moment, now: Moment) -> float:
-    """Return the seconds between two moments of one run, by the clock that says more."""
-    return max(now.mono - then.mono, now.wall - then.wall)
-
-
-def reckoned(record: Record, now: Moment) -> Record:
-    """Return ``record`` as old as it is by the clock that says more, its times those of the wall clock of ``now``."""
-    then = record.moment
-    if then is None:
-        return replace(record, moment=now)
-    set_back_s = elapsed_s(then, now) - (now.wall - then.wall)
-    if set_back_s < AGREE_S:
-        return record
-    copy, trouble = record.copy, record.trouble
-    if copy is not None:
-        copy = replace(copy, confirmed_wall=copy.confirmed_wall - set_back_s)
-    return Record(copy, None if trouble is None else earlier(trouble, set_back_s), now)
-
-
-def earlier(trouble: Trouble, by_s: float) -> Trouble:
-    """Return ``trouble`` with all its times earlier."""
-    return replace(
-        trouble,
-        since_wall=trouble.since_wall - by_s,
-        last_wall=trouble.last_wall - by_s,
-        retry_wall=trouble.retry_wall - by_s,
-    )
-
-
-def _believed(record: Record, now_wall: float) -> Record:
-    """Return ``record`` without what is dated in the future; what a clock that runs a little ahead dated is of now.
-
-    It would hold for as long as the clock that dated it was wrong.
-    """
-    latest_wall = now_wall + CLOCK_SKEW_S
-    copy, trouble = record.copy, record.trouble
-    if copy is not None and copy.confirmed_wall > now_wall:
-        copy = replace(copy, confirmed_wall=now_wall) if copy.confirmed_wall <= latest_wall else None
-    if trouble is not None and trouble.last_wall > now_wall:
-        trouble = earlier(trouble, trouble.last_wall - now_wall) if trouble.last_wall <= latest_wall else None
-    return Record(copy, trouble, record.moment)
-
-
 def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
     """Return the record after an answer or a fault at ``now_wall``; ``jitter`` is 0 to 1, drawn by the caller."""
     meaning, fault = _meaning(result, policy)
@@ -262,7 +112,7 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
         if record is not None and record.copy is not None and confirms and isinstance(result, FetchResponse):
             return Record(_confirmed(record.copy, result, now_wall, policy), None)
         meaning = AccessResult.UNREACHABLE
-    record = None if record is None else _believed(record, now_wall)
+    record = None if record is None else believed(record, now_wall)
     copy = None if record is None else record.copy
     troubled = meaning in _TROUBLES
     if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
@@ -271,14 +121,14 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 
 
 def names_another(result: FetchResult, validators: Validators) -> bool:
-    """Whether an answer is a 304 about another file than the copy at hand, with whose validators it was asked for.
+    """Return whether an answer is a 304 about another file than the copy whose validators were sent.
 
     RFC 9111 4.3.4: a 304 that brings a validator updates only what has that validator. Entity tags are compared as
-    RFC 9110 8.8.3.2 does for If-None-Match, weak ones as good as strong ones: a server that compresses as it sends
-    makes one of the other. One that could not be sent back is another one, too. Without an entity tag Last-Modified
-    tells: of a file that was replaced by an older one some servers say that it was not modified since.
+    RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses on the fly makes a weak tag of a
+    strong one. A tag that could not be sent back is another one, too. Without an entity tag Last-Modified decides: some
+    servers answer 304 for a file that was replaced by an older one.
     """
-    if not isinstance(result, FetchResponse) or result.status != 304 or not result.conditional:  # noqa: PLR2004
+    if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
         return False
     etag, modified = result.headers.get("etag", ""), result.headers.get("last-modified", "")
     if etag:
@@ -291,7 +141,7 @@ def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | 
     if isinstance(result, FetchResponse):
         return classify(result, policy), f"the server answered with status {result.status}"
     if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
-        return policy.too_many_redirects, result.detail
+        return policy.outcomes.too_many_redirects, result.detail
     closed = result.kind is FaultKind.HOST_CLOSED
     meaning = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
     return meaning, f"{result.kind}: {result.detail}"
@@ -299,7 +149,7 @@ def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | 
 
 def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: float, policy: AccessPolicy) -> Copy:
     if isinstance(result, FetchFault):
-        lifetime_s = policy.lifetimes.max_unavailable_s
+        lifetime_s = policy.outcomes.lifetimes.max_unavailable_s
         return Copy(meaning, result.status, result.final_url, b"", "", "", now_wall, lifetime_s, fault)
     successful = meaning is AccessResult.SUCCESSFUL
     return Copy(
@@ -317,62 +167,81 @@ def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: f
 def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | None:
     """Return what a status means; None for a 304 that confirms the copy at hand."""
     status = response.status
-    if status == 304 and response.conditional:  # noqa: PLR2004
+    if status == HTTPStatus.NOT_MODIFIED and response.conditional:
         return None
-    if 200 <= status <= 299 and status != 206:  # noqa: PLR2004 - 206 to a request without Range is a part
+    if _is_in(status, 200) and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
         return AccessResult.SUCCESSFUL
-    if status == 429:  # noqa: PLR2004
-        return policy.too_many_requests
-    if status in {401, 403} and policy.forbidden_disallows:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return policy.outcomes.too_many_requests
+    if status in _FORBIDDEN and policy.outcomes.forbidden_disallows:
         return AccessResult.FORBIDDEN
-    if 400 <= status <= 499:  # noqa: PLR2004 - RFC 9309 2.3.1.3
+    if _is_in(status, 400):  # RFC 9309 2.3.1.3: unavailable, 400 to 499, means that any resource may be accessed
         return AccessResult.UNAVAILABLE
-    return AccessResult.UNREACHABLE  # RFC 9309 2.3.1.4, and every status that no text defines
+    # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; so does every status that no text defines.
+    return AccessResult.UNREACHABLE
 
 
-def standing(record: Record | None, robots_url: str, now_wall: float, policy: AccessPolicy) -> Standing | None:
-    """Return what ``record`` stands for at ``now_wall``; None where robots.txt has to be asked for first."""
+def _is_in(status: int, hundred: int) -> bool:
+    """Return whether a status is of the class that begins with ``hundred``."""
+    return hundred <= status < hundred + 100
+
+
+def standing(record: Record | None, url: str, now_wall: float, policy: AccessPolicy) -> Standing | None:
+    """Return what ``record``, of the file at ``url``, stands for at ``now_wall``; None if the file must be fetched."""
     if record is None:
         return None
-    record = _believed(record, now_wall)
+    record = believed(record, now_wall)
     copy, trouble = _as_read(record.copy, policy), record.trouble
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
-    if copy is not None and not closed and now_wall < (serves_until := _serves_until_wall(copy, trouble, policy)):
-        refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
-        not_before = None
-        if trouble is not None:
-            refresh_wall = trouble.retry_wall
-            if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < trouble.retry_wall:
-                not_before = trouble.retry_wall
-        source = Source(
-            robots_url=robots_url,
-            result=copy.result,
-            status=copy.status,
-            final_url=copy.final_url,
-            fetched_wall=copy.confirmed_wall,
-            fresh_until_wall=copy.fresh_until_wall,
-            fault=copy.fault if trouble is None else trouble.fault,
-            not_before=not_before,
-            of_host=not_before is not None and _is_of_host(trouble, robots_url),
-        )
-        return Standing(source, now_wall, serves_until, refresh_wall)
+    if copy is not None and not closed and now_wall < _serves_until_wall(copy, trouble, policy):
+        return _standing_of_copy(copy, trouble, url, now_wall, policy)
     if trouble is not None and now_wall < trouble.retry_wall:
-        until_wall = (
-            min(trouble.retry_wall, trouble.since_wall + policy.grace.closed_s) if closed else trouble.retry_wall
-        )
-        source = Source(
-            robots_url=robots_url,
-            result=_without_copy(trouble, copy, now_wall, policy),
-            status=trouble.status,
-            final_url=trouble.final_url,
-            fetched_wall=trouble.last_wall,
-            fresh_until_wall=until_wall,
-            fault=trouble.fault,
-            not_before=until_wall,
-            of_host=_is_of_host(trouble, robots_url),
-        )
-        return Standing(source, now_wall, until_wall, until_wall)
+        return _standing_of_trouble(trouble, copy, url, now_wall, policy)
     return None
+
+
+def _standing_of_copy(copy: Copy, trouble: Trouble | None, url: str, now_wall: float, policy: AccessPolicy) -> Standing:
+    not_before = None
+    if trouble is not None and trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < trouble.retry_wall:
+        not_before = trouble.retry_wall
+    source = Source(
+        robots_url=url,
+        result=copy.result,
+        status=copy.status,
+        final_url=copy.final_url,
+        fetched_wall=copy.confirmed_wall,
+        fresh_until_wall=copy.fresh_until_wall,
+        fault=copy.fault if trouble is None else trouble.fault,
+        not_before=not_before,
+        of_host=not_before is not None and _is_of_host(trouble, url),
+    )
+    refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
+    return Standing(
+        source,
+        now_wall,
+        until_wall=_serves_until_wall(copy, trouble, policy),
+        refresh_wall=refresh_wall if trouble is None else trouble.retry_wall,
+    )
+
+
+def _standing_of_trouble(
+    trouble: Trouble, copy: Copy | None, url: str, now_wall: float, policy: AccessPolicy
+) -> Standing:
+    until_wall = trouble.retry_wall
+    if is_closed(trouble, now_wall, policy):
+        until_wall = min(until_wall, trouble.since_wall + policy.outcomes.grace.closed_s)
+    source = Source(
+        robots_url=url,
+        result=_without_copy(trouble, copy, now_wall, policy),
+        status=trouble.status,
+        final_url=trouble.final_url,
+        fetched_wall=trouble.last_wall,
+        fresh_until_wall=until_wall,
+        fault=trouble.fault,
+        not_before=until_wall,
+        of_host=_is_of_host(trouble, url),
+    )
+    return Standing(source, now_wall, until_wall, refresh_wall=until_wall)
 
 
 def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
@@ -386,15 +255,15 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
 
 
 def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
-    """Whether it is the first time of being unreachable, in which no copy serves."""
-    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.grace.closed_s
+    """Return whether the file has been unreachable for less than ``closed_s``, a time in which no copy serves."""
+    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.grace.closed_s
 
 
 def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: AccessPolicy) -> AccessResult:
     """Return what trouble is where no copy serves."""
     if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
         return trouble.result
-    grace = policy.grace
+    grace = policy.outcomes.grace
     if now_wall >= trouble.since_wall + grace.after_s:
         # RFC 9309 2.3.1.4: MAY. A host that answers at all is up; one that fails on its pages closes itself.
         allows = trouble.status is not None if grace.after_allows is None else grace.after_allows
@@ -408,16 +277,16 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
     return (
         copy is not None
         and copy.result is AccessResult.SUCCESSFUL
-        and now_wall < copy.confirmed_wall + policy.unavailable_copy_s
+        and now_wall < copy.confirmed_wall + policy.outcomes.unavailable_copy_s
     )
 
 
 def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
-    """Return a copy as this policy reads it, None if not at all: whoever kept it may have read it otherwise."""
+    """Return a copy as this policy reads it, None if not at all: it may have been kept under another policy."""
     if copy is None or (not copy.fault and classify(FetchResponse(copy.status or 0, ""), policy) is not copy.result):
         return None
     successful = copy.result is AccessResult.SUCCESSFUL
-    most_s = policy.lifetimes.max_s if successful else policy.lifetimes.max_unavailable_s
+    most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
     return copy if copy.lifetime_s <= most_s else replace(copy, lifetime_s=most_s)
 
 
@@ -427,9 +296,9 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
     if copy.result is not AccessResult.SUCCESSFUL:
         return copy.confirmed_wall  # the absence of a file is no copy of it
     if trouble.result is AccessResult.UNAVAILABLE:
-        return copy.confirmed_wall + policy.unavailable_copy_s
+        return copy.confirmed_wall + policy.outcomes.unavailable_copy_s
     # RFC 9309 2.4: a copy may be used beyond its time while robots.txt is unreachable.
-    grace = policy.grace
+    grace = policy.outcomes.grace
     from_wall = trouble.since_wall + grace.closed_s if grace.stale_from_failure else copy.confirmed_wall
     return max(copy.fresh_until_wall, from_wall + grace.stale_s)
 
@@ -453,7 +322,7 @@ def _validator(response: FetchResponse, name: str) -> str:
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, now_wall: float, policy: AccessPolicy) -> float:
-    lifetimes = policy.lifetimes
+    lifetimes = policy.outcomes.lifetimes
     successful = result is AccessResult.SUCCESSFUL
     most_s = lifetimes.max_s if successful else lifetimes.max_unavailable_s
     asked_s = freshness_lifetime_s(response.headers, now_wall)

@@ -1,4 +1,4 @@
-"""Fetching robots.txt politely: closed hosts are not asked, and every request counts at its host."""
+"""Fetching robots.txt politely: no request is sent to a closed host, and every request counts at its host."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ _UNAVAILABLE: Final = 503  # Service Unavailable
 class PacedFetcher:
     """Fetches robots.txt within the pace of its host: it waits for no interval, but what it takes is counted.
 
-    It follows redirects itself, and every hop counts at its own host. A host that has asked to be left alone is not
-    asked for robots.txt either, and one that answers 429, or 503 to a redirect or with Retry-After, is left alone from
-    then on.
+    It follows redirects itself, and every hop counts at its own host. robots.txt is not fetched from a closed host
+    either. A host that answers 429, or 503 to a redirect or with Retry-After, is closed from then on.
 
     Args:
         fetcher: makes the requests, one for each hop.
@@ -45,7 +44,7 @@ class PacedFetcher:
         self._total_timeout_s = total_timeout_s
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask, unless the host of a hop is closed."""
+        """Fetch, unless the host of a hop is closed."""
         spent_s = 0.0
 
         async def ask(hop: FetchRequest) -> FetchResult:
@@ -56,7 +55,7 @@ class PacedFetcher:
             return result
 
         result = await follow(request, ask)
-        if result is None:  # it does not tell where a redirect leads, so it has to follow them all itself
+        if result is None:  # the fetcher does not report where a redirect leads, so it has to follow them all itself
             result, _ = await self._ask(request, max(0.0, self._total_timeout_s - spent_s))
         return result
 

@@ -1,6 +1,6 @@
-"""Single flight: one task for each key, and all who wait for it.
+"""Single flight: one task for each key, and one result for all who wait for it.
 
-The task belongs to whoever keeps the flights. A waiter that is cancelled leaves it as it is.
+The task belongs to the owner of the flights. Cancelling a waiter does not end it.
 """
 
 from __future__ import annotations
@@ -17,46 +17,55 @@ Result = TypeVar("Result")
 
 
 class Flight(Generic[Result]):
-    """One request, and those who wait for it. Made in the event loop that it is waited for in.
+    """One piece of work, and those who wait for its result. To be made in the event loop in which it is awaited.
 
     Attributes:
-        task: the work; None until it has taken off.
+        task: the work; None until it has started.
     """
 
-    __slots__ = ("_landed", "task")
+    __slots__ = ("_result", "task")
 
     def __init__(self) -> None:
-        self._landed: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
 
     async def wait(self) -> Result:
-        """Return what it comes to; raises what it failed with, ClosedError, WrongEventLoop."""
-        if self._landed.get_loop() is not asyncio.get_running_loop():
+        """Return the result.
+
+        Raises:
+            ClosedError: if the owner was closed meanwhile.
+            WrongEventLoop: if another event loop is running.
+            Exception: what the work failed with.
+        """
+        if self._result.get_loop() is not asyncio.get_running_loop():
             raise WrongEventLoop
-        # Shielded: the flight is not the waiter's, and one that gives up takes nobody down with it.
-        return await asyncio.shield(self._landed)
+        return await asyncio.shield(self._result)  # a waiter that is cancelled cancels nobody else
 
-    def land(self, result: Result) -> None:
-        """Tell ``result`` to all who wait."""
-        if not self._landed.done():
-            self._landed.set_result(result)
+    def set_result(self, result: Result) -> None:
+        """Return ``result`` to all waiters; no effect once there is a result or an error."""
+        if not self._result.done():
+            self._result.set_result(result)
 
-    def fail(self, error: Exception) -> None:
-        """Raise ``error`` to all who wait."""
-        if not self._landed.done():
-            self._landed.set_exception(error)
-            self._landed.exception()  # there may be nobody who waits, and then nobody is to be warned
+    def set_error(self, error: BaseException, *, expected: bool = True) -> None:
+        """Raise ``error`` in all waiters; no effect once there is a result or an error.
 
-    def abandon(self) -> None:
-        """Let nobody wait for ever; no effect if it has landed."""
-        self._landed.cancel()
+        If nobody waits, asyncio logs an error that is not ``expected``.
+        """
+        if not self._result.done():
+            self._result.set_exception(error)
+            if expected:
+                self._result.exception()  # it counts as retrieved
+
+    def cancel(self) -> None:
+        """Cancel all waiters; no effect once there is a result or an error."""
+        self._result.cancel()
 
 
 FlightKind = TypeVar("FlightKind", bound=Flight[Any])
 
 
 class Flights(Generic[FlightKind]):
-    """The flights that are under way, by key."""
+    """The flights whose work is under way, by key."""
 
     __slots__ = ("_by_key",)
 
@@ -67,29 +76,33 @@ class Flights(Generic[FlightKind]):
         """Return the flight of ``key``, None if there is none."""
         return self._by_key.get(key)
 
-    def take_off(self, key: str, flight: FlightKind, work: Coroutine[object, object, None], name: str) -> FlightKind:
-        """Start ``work``, which is to land ``flight``; it is over when the work is done, or by ``end``."""
+    def start(self, key: str, flight: FlightKind, work: Coroutine[object, object, None], name: str) -> FlightKind:
+        """Start ``work``, which sets the result of ``flight``; it is removed when the work ends, or by ``end``."""
         self._by_key[key] = flight
 
-        def ended(_: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
             # Here and not in the task: one that is cancelled before its first step runs no code of its own.
             self.end(key, flight)
-            flight.abandon()  # if it did not land, the loop is being torn down
+            error = None if task.cancelled() else task.exception()
+            if error is None:
+                flight.cancel()  # without a result, the event loop is being closed
+            else:
+                flight.set_error(error, expected=False)
 
         flight.task = asyncio.get_running_loop().create_task(work, name=name)
         flight.task.add_done_callback(ended)
         return flight
 
     def end(self, key: str, flight: FlightKind) -> None:
-        """Have the next question of ``key`` take off again; to be called before whoever waited may ask again."""
+        """Remove ``flight``. To be called before its result is set: a waiter may ask again at once."""
         if self._by_key.get(key) is flight:
             del self._by_key[key]
 
     def close(self, message: str) -> list[asyncio.Task[None]]:
-        """Raise ClosedError to all who wait, and cancel all work; returns the tasks that are to be waited for."""
+        """Raise ClosedError in all waiters, and cancel all work; return the tasks that are still to end."""
         tasks = []
         for flight in self._by_key.values():
-            flight.fail(ClosedError(message))
+            flight.set_error(ClosedError(message))
             if flight.task is not None:
                 flight.task.cancel()
                 tasks.append(flight.task)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from politesse._cache.admission import GivenUp
 from politesse._cache.files import FileOutcome, SiteFile
 from politesse._cache.following import follow
-from politesse._cache.robots import fetch_guarded
+from politesse._cache.revalidation import fetch_guarded
 from politesse._pacing.turns import Gate, PaceSource, take
 from politesse._sites.data_txt import DATA_TXT, DataTxt
 from politesse.ports import FaultKind, FetchFault, FetchResponse

@@ -109,7 +109,7 @@ class Reservations:
         """Have tdmrep.json asked for and read, without waiting."""
         key = str(origin)
         if not self._closed and self._flights.get(key) is None:
-            self._flights.take_off(key, Flight(), self._learn_ahead(gate, origin), f"tdmrep.json of {origin}")
+            self._flights.start(key, Flight(), self._learn_ahead(gate, origin), f"tdmrep.json of {origin}")
 
     async def aclose(self) -> None:
         """End what was asked for ahead."""

@@ -40,8 +40,9 @@ class Bench:
         fetcher: Fetcher | None = None,
         store: Store | None = None,
         options: CacheOptions | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.scripted = ScriptedFetcher(answers)
         self.store = MemoryStore() if store is None else store
         self.events: list[Event] = []
@@ -77,9 +78,10 @@ async def caching(
     fetcher: Fetcher | None = None,
     store: Store | None = None,
     options: CacheOptions | None = None,
+    clock: ManualClock | None = None,
 ) -> AsyncIterator[Bench]:
     before = asyncio.all_tasks()
-    bench = Bench(answers, fetcher=fetcher, store=store, options=options)
+    bench = Bench(answers, fetcher=fetcher, store=store, options=options, clock=clock)
     try:
         yield bench
     finally:

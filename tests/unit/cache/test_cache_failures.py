@@ -20,6 +20,7 @@ from tests.unit.cache.caching import (
     BOT,
     FILE,
     HOUR,
+    OTHER,
     SITE,
     FaultyStore,
     caching,
@@ -202,6 +203,43 @@ async def test_the_waits_double_while_the_store_raises_something_unexpected() ->
             entry = await bench.ask()
             assert entry.source.not_before == bench.clock.wall() + wait_s
             bench.clock.advance(wait_s)
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("bug")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("component", ["fetcher", "store"])
+async def test_an_error_that_cannot_be_printed_closes_the_gate(component: str) -> None:
+    error = Unprintable()
+    answers: dict[str, Answer | list[Answer]] = {SITE: error if component == "fetcher" else FILE}
+    store = FaultyStore(**({"get": error} if component == "store" else {}))
+    async with caching(answers, store=store) as bench:
+        entry = await bench.ask()
+        assert entry.source.result is AccessResult.UNREACHABLE
+        assert "Unprintable" in entry.source.fault
+        assert [failure.error for failure in bench.failures()] == [error]
+
+
+async def test_a_jitter_that_raises_is_raised_to_those_who_wait() -> None:
+    async with caching({SITE: FILE}) as bench:
+        bench.cache._jitter = lambda: 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            await bench.ask()
+        assert bench.cache.in_flight == 0
+
+
+async def test_another_agent_gets_an_answer_where_the_store_lost_the_copy_and_the_site_is_unreachable() -> None:
+    async with caching({SITE: [FILE, 503]}) as bench:
+        await bench.ask(agent=BOT)
+        await bench.store.delete(SITE)
+        async with asyncio.timeout(5):
+            entry = await bench.ask(agent=OTHER)
+        assert entry.source.result is AccessResult.UNREACHABLE
+        assert bench.scripted.count(SITE) == 2
 
 
 async def test_a_subscriber_that_raises_harms_no_answer(caplog: pytest.LogCaptureFixture) -> None:

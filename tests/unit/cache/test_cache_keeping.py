@@ -9,7 +9,7 @@ import pytest
 
 from politesse._cache.codec import decode, encode
 from politesse._cache.options import CacheOptions
-from politesse._cache.outcome import Copy, Record
+from politesse._cache.record import Copy, Record
 from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.ports import Validators
@@ -41,8 +41,7 @@ async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:
     async with caching({SITE: FILE}, store=store) as before:
         await before.ask()
         wall = before.clock.wall()
-    async with caching({SITE: 503}, store=store) as after:
-        after.clock = after.cache._clock = ManualClock(wall + HOUR)
+    async with caching({SITE: 503}, store=store, clock=ManualClock(wall + HOUR)) as after:
         entry = await after.ask()
         assert not entry.rules[BOT].allowed("/private")
         assert entry.source.fetched_wall == wall

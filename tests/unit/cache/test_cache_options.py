@@ -6,7 +6,7 @@ from politesse._cache.options import CacheOptions
 from politesse._cache.outcome import AccessPolicy
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect
-from politesse.robots.traits import Grace, Lifetimes
+from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult
 
 DAY = 86_400.0
@@ -14,9 +14,11 @@ DAY = 86_400.0
 
 def test_the_option_for_401_and_403_stands_above_the_dialect() -> None:
     for dialect in Dialect:
-        assert CacheOptions(on_forbidden="disallow").policy(dialect).forbidden_disallows is True
-        assert CacheOptions(on_forbidden="allow").policy(dialect).forbidden_disallows is False
-        assert CacheOptions().policy(dialect).forbidden_disallows is dialect.traits.outcomes.forbidden_disallows
+        assert CacheOptions(on_forbidden="disallow").policy(dialect).outcomes.forbidden_disallows is True
+        assert CacheOptions(on_forbidden="allow").policy(dialect).outcomes.forbidden_disallows is False
+        assert (
+            CacheOptions().policy(dialect).outcomes.forbidden_disallows is dialect.traits.outcomes.forbidden_disallows
+        )
 
 
 def test_options_reach_the_policy() -> None:
@@ -30,14 +32,17 @@ def test_options_reach_the_policy() -> None:
         retry_max_s=3.0,
     )
     assert options.policy(Dialect.RFC9309) == AccessPolicy(
-        lifetimes=Dialect.RFC9309.traits.outcomes.lifetimes,
+        outcomes=Outcomes(
+            lifetimes=Dialect.RFC9309.traits.outcomes.lifetimes,
+            forbidden_disallows=False,
+            too_many_requests=AccessResult.UNAVAILABLE,
+            too_many_redirects=AccessResult.UNAVAILABLE,
+            unavailable_copy_s=0.0,
+            grace=Grace(stale_s=2 * DAY, after_allows=True),
+            max_redirects=5,
+        ),
         min_lifetime_s=1.0,
         refresh_after=0.5,
-        forbidden_disallows=False,
-        too_many_requests=AccessResult.UNAVAILABLE,
-        too_many_redirects=AccessResult.UNAVAILABLE,
-        unavailable_copy_s=0.0,
-        grace=Grace(stale_s=2 * DAY, after_allows=True),
         retry_min_s=2.0,
         retry_max_s=3.0,
     )
@@ -55,14 +60,17 @@ def test_options_reach_the_policy_for_other_files_but_for_what_robots_txt_alone_
         retry_max_s=3.0,
     )
     assert options.file_policy() == AccessPolicy(
-        lifetimes=Lifetimes(default_s=7 * DAY, max_s=7 * DAY, max_unavailable_s=DAY),
+        outcomes=Outcomes(
+            lifetimes=Lifetimes(default_s=7 * DAY, max_s=7 * DAY, max_unavailable_s=DAY),
+            forbidden_disallows=False,
+            too_many_requests=AccessResult.TOO_MANY_REQUESTS,
+            too_many_redirects=AccessResult.UNAVAILABLE,
+            unavailable_copy_s=0.0,
+            grace=Grace(stale_s=2 * DAY),
+            max_redirects=5,
+        ),
         min_lifetime_s=1.0,
         refresh_after=0.5,
-        forbidden_disallows=False,
-        too_many_requests=AccessResult.TOO_MANY_REQUESTS,
-        too_many_redirects=AccessResult.UNAVAILABLE,
-        unavailable_copy_s=0.0,
-        grace=Grace(stale_s=2 * DAY),
         retry_min_s=2.0,
         retry_max_s=3.0,
     )
@@ -103,9 +111,9 @@ def test_the_default_options_are_those_of_the_design() -> None:
     assert options.on_forbidden is None
     assert (options.on_too_many_requests, options.stale_if_unreachable_s, options.after_grace) == (None, None, None)
     policy = options.policy(Dialect.RFC9309)
-    assert policy.too_many_requests is AccessResult.TOO_MANY_REQUESTS
-    assert policy.grace.stale_s == DAY
-    assert policy.grace.after_allows is False
+    assert policy.outcomes.too_many_requests is AccessResult.TOO_MANY_REQUESTS
+    assert policy.outcomes.grace.stale_s == DAY
+    assert policy.outcomes.grace.after_allows is False
     assert (options.retry_min_s, options.retry_max_s) == (60.0, 3600.0)
 
 
@@ -114,9 +122,9 @@ def test_options_stand_above_every_dialect() -> None:
         policy = CacheOptions(
             on_too_many_requests="defer", stale_if_unreachable_s=3 * DAY, after_grace="disallow"
         ).policy(dialect)
-        assert policy.too_many_requests is AccessResult.TOO_MANY_REQUESTS
-        assert (policy.grace.stale_s, policy.grace.stale_from_failure) == (3 * DAY, False)
-        assert policy.grace.after_allows is False
-        assert policy.grace.closed_s == dialect.traits.outcomes.grace.closed_s
-        assert CacheOptions(after_grace="allow").policy(dialect).grace.after_allows is True
-        assert CacheOptions().policy(dialect).grace == dialect.traits.outcomes.grace
+        assert policy.outcomes.too_many_requests is AccessResult.TOO_MANY_REQUESTS
+        assert (policy.outcomes.grace.stale_s, policy.outcomes.grace.stale_from_failure) == (3 * DAY, False)
+        assert policy.outcomes.grace.after_allows is False
+        assert policy.outcomes.grace.closed_s == dialect.traits.outcomes.grace.closed_s
+        assert CacheOptions(after_grace="allow").policy(dialect).outcomes.grace.after_allows is True
+        assert CacheOptions().policy(dialect).outcomes.grace == dialect.traits.outcomes.grace

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._cache.codec import decode, encode
-from politesse._cache.outcome import Copy, Record, Trouble
+from politesse._cache.record import Copy, Record, Trouble
 from politesse.errors import StoreError
 from politesse.verdict import AccessResult
 

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._cache.options import CacheOptions
-from politesse._cache.outcome import AccessPolicy, Record, Standing, advance, classify, standing
+from politesse._cache.outcome import AccessPolicy, Standing, advance, classify, standing
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
+    from politesse._cache.record import Record
     from politesse.ports import FetchResult
 
 T0 = 1_800_000_000.0

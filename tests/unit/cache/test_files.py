@@ -428,6 +428,34 @@ async def test_a_fault_behind_an_answer_is_told_though_nobody_waits_for_it() -> 
         assert ComponentFailed(Origin.of(SITE), "files", error) in bench.events
 
 
+async def test_a_file_whose_fetcher_raises_is_fetched_again_after_a_backoff_and_not_once_per_question() -> None:
+    class Failing(ScriptedFetcher):
+        async def fetch(self, request: FetchRequest, /) -> FetchResult:
+            self.requests.append(request)
+            raise RuntimeError("bug")
+
+    failing = Failing()
+    async with keeping(fetcher=failing) as bench:
+        file = await bench.ask()
+        assert (file.outcome, file.not_before) == (FileOutcome.RETRY, bench.clock.wall() + 60)
+        assert "RuntimeError: bug" in file.fault
+        bench.clock.advance(59)
+        await bench.ask()
+        assert len(failing.requests) == 1
+        bench.clock.advance(1)
+        await bench.ask()
+        assert len(failing.requests) == 2
+
+
+async def test_wall_clock_that_is_set_forward_shortens_no_backoff() -> None:
+    async with keeping(respond(503, retry_after="600"), FILE) as bench:
+        await bench.ask()
+        bench.clock.set_wall(bench.clock.wall() + HOUR)
+        assert ((await bench.ask()).outcome, bench.asked) == (FileOutcome.RETRY, 1)
+        bench.clock.advance(600)
+        assert (await bench.ask()).outcome is FileOutcome.FOUND
+
+
 async def test_a_refusal_to_ask_is_no_fault_to_be_told() -> None:
     class Fetcher(ScriptedFetcher):
         async def fetch(self, request: FetchRequest, /) -> FetchResult:

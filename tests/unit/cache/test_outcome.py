@@ -13,21 +13,19 @@ from hypothesis import strategies as st
 from politesse._cache.options import CacheOptions
 from politesse._cache.outcome import (
     AccessPolicy,
-    Moment,
-    Record,
     Standing,
     advance,
     classify,
     names_another,
-    reckoned,
     standing,
 )
+from politesse._cache.record import Moment, Record, reckoned
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from politesse._cache.outcome import Copy, Trouble
+    from politesse._cache.record import Copy, Trouble
     from politesse.ports import FetchResult
 
 T0 = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
@@ -795,7 +793,7 @@ def test_every_history_stands_for_something_now_and_for_nothing_beyond_its_end(
     if held is not None:
         assert moment < held.until_wall
         assert held.source.not_before is None or moment < held.source.not_before
-    if record.copy is not None and moment >= record.copy.confirmed_wall + policy.grace.stale_s:
+    if record.copy is not None and moment >= record.copy.confirmed_wall + policy.outcomes.grace.stale_s:
         assert held is None or held.source.result is not AccessResult.SUCCESSFUL
 
 
@@ -851,7 +849,7 @@ def test_record_of_a_clock_that_was_ahead_holds_no_longer_than_one_of_now(answer
 
 def test_absence_of_a_file_keeps_no_copy_that_is_dated_in_the_future() -> None:
     policy = CacheOptions().policy(Dialect.KOSTER_2019)
-    assert policy.unavailable_copy_s > 0
+    assert policy.outcomes.unavailable_copy_s > 0
     record = advance(advance(None, _ok(), T0 + 365 * DAY, policy, 0.0), _answer(404), T0, policy, 0.0)
     assert (_copy(record).result, record.trouble) == (AccessResult.UNAVAILABLE, None)
 

@@ -10,14 +10,14 @@ from politesse.errors import ClosedError, WrongEventLoop
 
 async def _work(flight: Flight[int], go_on: asyncio.Event) -> None:
     await go_on.wait()
-    flight.land(1)
+    flight.set_result(1)
 
 
 async def test_a_cancelled_waiter_leaves_the_flight_to_the_others() -> None:
     flights: Flights[Flight[int]] = Flights()
     go_on = asyncio.Event()
     flight: Flight[int] = Flight()
-    flights.take_off("a", flight, _work(flight, go_on), "a")
+    flights.start("a", flight, _work(flight, go_on), "a")
     first, second = asyncio.ensure_future(flight.wait()), asyncio.ensure_future(flight.wait())
     await asyncio.sleep(0)
     first.cancel()
@@ -33,8 +33,8 @@ async def test_ending_a_flight_leaves_the_next_one_of_its_key() -> None:
     go_on = asyncio.Event()
     old: Flight[int] = Flight()
     new: Flight[int] = Flight()
-    flights.take_off("a", old, _work(old, go_on), "old")
-    flights.take_off("a", new, _work(new, go_on), "new")
+    flights.start("a", old, _work(old, go_on), "old")
+    flights.start("a", new, _work(new, go_on), "new")
     flights.end("a", old)
     assert flights.get("a") is new
     go_on.set()
@@ -44,7 +44,7 @@ async def test_ending_a_flight_leaves_the_next_one_of_its_key() -> None:
 async def test_closing_tells_all_who_wait_and_stops_the_work() -> None:
     flights: Flights[Flight[int]] = Flights()
     flight: Flight[int] = Flight()
-    flights.take_off("a", flight, _work(flight, asyncio.Event()), "a")
+    flights.start("a", flight, _work(flight, asyncio.Event()), "a")
     waiter = asyncio.ensure_future(flight.wait())
     await asyncio.sleep(0)
     [task] = flights.close("closed")
@@ -58,8 +58,8 @@ async def test_a_failure_is_raised_to_all_who_wait() -> None:
     flight: Flight[int] = Flight()
     waiters = [asyncio.ensure_future(flight.wait()) for _ in range(2)]
     await asyncio.sleep(0)
-    flight.fail(OSError("broken"))
-    flight.land(1)  # too late
+    flight.set_error(OSError("broken"))
+    flight.set_result(1)  # too late
     answers = await asyncio.gather(*waiters, return_exceptions=True)
     assert [type(answer) for answer in answers] == [OSError, OSError]
 
