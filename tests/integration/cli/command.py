@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import pytest
 from aiohttp import web
 
 from politesse.cli import main
@@ -77,12 +78,9 @@ def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> 
 
 
 def _exit_code() -> int:
-    try:
+    with pytest.raises(SystemExit) as ended:
         main()
-    except SystemExit as ended:
-        assert isinstance(ended.code, int)
-        return ended.code
-    return 0
+    return 0 if ended.value.code is None else int(ended.value.code)
 
 
 def _text(octets: bytes) -> str:
