@@ -43,8 +43,8 @@ def test_module_has_a_docstring(name: str) -> None:
     assert (importlib.import_module(name).__doc__ or "").strip()
 
 
-# The package itself comes first whatever is imported, so that what it loads imports alone if it does. Every other module
-# is imported as the first one behind it, in one process that forgets the others.
+# Whatever is imported, the package itself comes first: what it loads imports alone if the package does. Each other module
+# is imported right behind it, in one process that forgets the rest.
 _IMPORT_EACH = """
 import importlib, sys
 import politesse

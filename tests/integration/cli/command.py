@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -65,10 +65,11 @@ def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> 
             name: io.TextIOWrapper(file, encoding="utf-8")
             for name, file in {"stdin": given, "stdout": out, "stderr": err}.items()
         }
-        with (
-            mock.patch.multiple(sys, argv=["politesse", *arguments], **streams),
-            mock.patch.dict(os.environ, settings),
-        ):
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.dict(os.environ, settings))
+            stack.enter_context(mock.patch.object(sys, "argv", ["politesse", *arguments]))
+            for name, stream in streams.items():
+                stack.enter_context(mock.patch.object(sys, name, stream))
             code = _exit_code()
         for stream in streams.values():
             stream.flush()

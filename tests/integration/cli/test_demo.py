@@ -269,7 +269,7 @@ def sound_runs() -> dict[str, tuple[int, str]]:
     """Exit code and output of the demo as it is, in a file and in a terminal; at once, for the same reason."""
 
     async def run_both() -> list[tuple[int, str]]:
-        return await asyncio.gather(_demo(Gatekeeper), _demo(Gatekeeper, terminal=True))
+        return list(await asyncio.gather(_demo(Gatekeeper), _demo(Gatekeeper, terminal=True)))
 
     return dict(zip(("file", "terminal"), asyncio.run(run_both()), strict=True))
 
