@@ -135,4 +135,4 @@ async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
 def test_first_screen_has_the_two_commands() -> None:
     first_screen = README.splitlines()[:25]
     assert any("politesse demo" in line for line in first_screen)
-    assert any(line.endswith("pytest") for line in first_screen)
+    assert any(line.endswith("pytest -n auto") for line in first_screen)
