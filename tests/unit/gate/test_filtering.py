@@ -190,3 +190,11 @@ async def test_other_tasks_run_while_a_source_that_never_waits_is_read(gate: Gat
 async def test_room_for_nothing_is_refused(gate: Gatekeeper) -> None:
     with pytest.raises(ConfigurationError, match="max_pending"):
         gate.filter([], max_pending=0)
+
+
+async def test_key_that_raises_loses_no_earlier_item() -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        judged = gate.filter(["https://example.com/", ""], key=lambda item: item[:99] if item else str(1 / 0))
+        assert (await anext(judged))[0] == "https://example.com/"
+        with pytest.raises(ZeroDivisionError):
+            await anext(judged)
