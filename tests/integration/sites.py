@@ -1,16 +1,17 @@
-"""Servers on loopback that write down what they are asked, for the tests of the aiohttp integration."""
+"""Servers on loopback that write down what they are asked, for the tests of the integrations."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import WSMsgType, web
 from yarl import URL
 
 from politesse import Gatekeeper, PacingOptions
+from politesse.testing import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,25 +36,12 @@ class Seen:
 
 
 @dataclass
-class Site:
-    """A server on loopback that writes down what it is asked."""
+class Server:
+    """A server on loopback that writes down what it is asked; how it responds is up to its kind."""
 
-    robots: str = ROBOTS
-    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
-    drops: int = 0
     base: str = ""
     seen: list[Seen] = field(default_factory=list)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
-    work_s: float = 0.0
-    pings: int = 0
-
-    @property
-    def host(self) -> str:
-        return URL(self.base).host or ""
-
-    @property
-    def ws(self) -> str:
-        return self.base.replace("http", "ws", 1)
 
     @property
     def paths(self) -> list[str]:
@@ -62,6 +50,9 @@ class Site:
     @property
     def pages(self) -> list[str]:
         return [path for path in self.paths if path != "/robots.txt"]
+
+    def trace(self) -> list[Exchange]:
+        return [Exchange(f"{self.base}{one.path}", one.started, one.ended, one.status) for one in self.seen]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.text()
@@ -78,6 +69,31 @@ class Site:
             return response
         finally:
             seen.ended = time.monotonic()
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        raise NotImplementedError
+
+
+S = TypeVar("S", bound=Server)
+
+
+@dataclass
+class Site(Server):
+    """A server with robots.txt, pages, redirects, WebSockets and answers that do not end."""
+
+    robots: str = ROBOTS
+    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
+    drops: int = 0
+    work_s: float = 0.0
+    pings: int = 0
+
+    @property
+    def host(self) -> str:
+        return URL(self.base).host or ""
+
+    @property
+    def ws(self) -> str:
+        return self.base.replace("http", "ws", 1)
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         path = request.path
@@ -134,7 +150,7 @@ class Site:
         return response
 
 
-async def serving(site: Site, host: str = "127.0.0.1") -> AsyncIterator[Site]:
+async def serving(site: S, host: str = "127.0.0.1") -> AsyncIterator[S]:
     """Serve on a port of its own; under another name it is another host."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", site.answer)

@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from politesse import Gatekeeper
 from politesse.integrations.aiohttp import (
     ClientDisallowed,
     ClientInvalidURL,
@@ -18,30 +17,18 @@ from politesse.integrations.aiohttp import (
     PoliteSession,
     RobotsMiddleware,
 )
-from tests.integration.sites import EAGER, UA, Site, serving, until
+from tests.integration.sites import Site, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
-    from politesse import Event
+    from politesse import Event, Gatekeeper
 
 
 async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
     return await handler(request)
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
 
 
 @pytest.fixture

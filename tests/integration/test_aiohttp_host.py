@@ -9,20 +9,13 @@ import pytest
 
 from politesse import Gatekeeper, PacingOptions, PoliteSession
 from politesse.integrations.aiohttp import ClientInvalidURL, RobotsMiddleware
-from tests.integration.sites import Site, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
+    from tests.integration.sites import Site
+
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
 
 
 @pytest.mark.parametrize("host", ["other.example", "127.0.0.1", "127.0.0.1:1", "[::1", "", "user@127.0.0.1"])

@@ -9,68 +9,33 @@ from aiohttp import web
 
 from politesse import Disallowed, Gatekeeper, Reason
 from politesse.integrations.aiohttp import ClientDisallowed, RobotsMiddleware
+from tests.integration.sites import ROBOTS, UA, Server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
-
 
 @dataclass
-class Site:
-    """A server on loopback that writes down what it is asked."""
+class Site(Server):
+    """A server whose robots.txt has the status that a test says."""
 
-    robots: str = "User-agent: *\nDisallow: /private\n"
+    robots: str = ROBOTS
     status: int = 200
     redirects: dict[str, str] = field(default_factory=dict)
-    base: str = ""
-    requests: list[web.Request] = field(default_factory=list)
 
-    @property
-    def paths(self) -> list[str]:
-        return [request.path_qs for request in self.requests]
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(request)
+    async def respond(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/robots.txt":
             return web.Response(status=self.status, text=self.robots)
         if request.path in self.redirects:
-            raise web.HTTPFound(self.redirects[request.path])
+            return web.Response(status=302, headers={"Location": self.redirects[request.path]})
         response = web.Response(text=f"page {request.path}")
         response.set_cookie("seen", "yes")
         return response
 
 
-async def serving(site: Site) -> AsyncIterator[Site]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", site.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    listener = web.TCPSite(runner, "127.0.0.1", 0)
-    await listener.start()
-    site.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield site
-    finally:
-        await runner.cleanup()
-
-
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA) as gate:
-        yield gate
+def site_class() -> type[Site]:
+    return Site
 
 
 @pytest.fixture
@@ -136,12 +101,12 @@ async def test_default_user_agent_is_replaced_by_the_name_that_the_rules_were_ch
     site: Site, session: aiohttp.ClientSession
 ) -> None:
     await session.get(f"{site.base}/page")
-    assert [request.headers["User-Agent"] for request in site.requests] == [UA, UA]
+    assert [request.headers["User-Agent"] for request in site.seen] == [UA, UA]
 
 
 async def test_user_agent_of_the_caller_is_left_alone(site: Site, session: aiohttp.ClientSession) -> None:
     await session.get(f"{site.base}/page", headers={"User-Agent": "ExampleBot-Special/2"})
-    assert [request.headers["User-Agent"] for request in site.requests] == [UA, "ExampleBot-Special/2"]
+    assert [request.headers["User-Agent"] for request in site.seen] == [UA, "ExampleBot-Special/2"]
 
 
 async def test_nothing_of_the_session_reaches_robots_txt(site: Site) -> None:
@@ -155,10 +120,10 @@ async def test_nothing_of_the_session_reaches_robots_txt(site: Site) -> None:
         assert not plain.closed
         async with plain.get(f"{site.base}/again") as response:
             assert response.status == 200
-    robots = site.requests[0]
+    robots = site.seen[0]
     assert robots.path == "/robots.txt"
     assert not {"X-Secret", "Authorization", "Cookie"} & set(robots.headers)
-    assert site.requests[1].headers["X-Secret"] == "1"
+    assert site.seen[1].headers["X-Secret"] == "1"
 
 
 async def test_report_mode_lets_everything_through(site: Site) -> None:
@@ -178,7 +143,7 @@ async def test_view_of_another_agent_judges_by_its_own_groups(site: Site, gate: 
         with pytest.raises(ClientDisallowed):
             await session.get(f"{site.base}/images/1")
         await session.get(f"{site.base}/page")
-    assert site.requests[-1].headers["User-Agent"] == "ExampleBot-Image/1.0"
+    assert site.seen[-1].headers["User-Agent"] == "ExampleBot-Image/1.0"
 
 
 async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(

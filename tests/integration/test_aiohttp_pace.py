@@ -16,8 +16,8 @@ from aiohttp import web
 
 from politesse import Bound, ClosedError, ConfigurationError, Gatekeeper, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
-from politesse.testing import Exchange, assert_polite
-from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
+from politesse.testing import assert_polite
+from tests.integration.sites import ROBOTS, UA, Site, serving, slow_gate, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -49,24 +49,6 @@ class Challenging(Site):
 
         who, what = md5("me:site:secret"), md5(f"{request.method}:{request.path}")
         return md5(f"{who}:once:{given['nc']}:{given['cnonce']}:auth:{what}")
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for running in serving(Site(), "localhost"):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
 
 
 def paced(gate: Gatekeeper, **options: Any) -> aiohttp.ClientSession:
@@ -133,7 +115,7 @@ async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
     async with slow_gate(delay_s) as gate, paced(gate) as session:
         await asyncio.gather(*(visit(session, f"{site.base}{path}") for path in ("/a", "/b", "/moved", "/c")))
     assert len(site.pages) == 5
-    trace = [Exchange(f"{site.base}{one.path}", one.started, one.ended, one.status) for one in site.seen]
+    trace = site.trace()
     assert_polite(trace, {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
 
 

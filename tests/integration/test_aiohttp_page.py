@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -12,29 +11,12 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession, RobotsMiddleware, page_directives
 from tests.integration.pages import BOTH, HEADER, Answer, Pages, said
-from tests.integration.sites import EAGER, UA, serving, turns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+from tests.integration.sites import turns
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Pages]:
-    pages = Pages()
-    async for _ in serving(pages):
-        yield pages
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
-    async with PoliteSession(gate) as polite:
-        yield polite
+def site_class() -> type[Pages]:
+    return Pages
 
 
 async def test_header_and_meta_are_told_of_a_polite_session(site: Pages, polite: PoliteSession) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,65 +10,32 @@ from aiohttp import web
 
 from politesse import Bound, Disallowed, Gatekeeper, PacingOptions
 from politesse.integrations.httpx import PoliteTransport, RequestInvalidURL, RequestTooFar
-from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from politesse.testing import ManualClock, ScriptedFetcher, assert_polite
+from tests.integration.sites import ROBOTS, UA, Seen, Server, turns, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator
-
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
-EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
-ROBOTS = "User-agent: *\nDisallow: /private\n"
+    from collections.abc import Generator
 
 
 @dataclass
-class Seen:
-    """A request as the server saw it."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    started: float
-    ended: float = 0.0
-    status: int = 0
-
-
-@dataclass
-class Site:
-    """A server on loopback that writes down what it is asked."""
+class Site(Server):
+    """A server with redirects, challenges and answers that break off."""
 
     redirects: dict[str, str] = field(default_factory=dict)
-    base: str = ""
     work_s: float = 0.0
-    seen: list[Seen] = field(default_factory=list)
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
     at_work: int = 0
     most_at_work: int = 0
-
-    @property
-    def pages(self) -> list[str]:
-        return [seen.path for seen in self.seen if seen.path != "/robots.txt"]
 
     @property
     def robots_requests(self) -> list[Seen]:
         return [seen for seen in self.seen if seen.path == "/robots.txt"]
 
-    def trace(self) -> list[Exchange]:
-        return [Exchange(f"{self.base}{one.path}", one.started, one.ended, one.status) for one in self.seen]
-
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        seen = Seen(request.method, request.path_qs, dict(request.headers), time.monotonic())
-        self.seen.append(seen)
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
         try:
-            response = await self.respond(request)
-            seen.status = response.status
-            if not response.prepared:
-                await response.prepare(request)
-                await response.write_eof()
-            return response
+            return await super().answer(request)
         finally:
-            seen.ended = time.monotonic()
             self.at_work -= 1
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
@@ -111,53 +77,9 @@ class Site:
         return response
 
 
-async def serving(site: Site, name: str = "127.0.0.1") -> AsyncIterator[Site]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", site.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    site.base = f"http://{name}:{runner.addresses[0][1]}"
-    try:
-        yield site
-    finally:
-        site.go_on.set()
-        await runner.cleanup()
-
-
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    """A server that is another host by its name."""
-    async for running in serving(Site(), "localhost"):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def client(gate: Gatekeeper) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client:
-        yield client
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-def turns(gate: Gatekeeper) -> int:
-    return gate.statistics().turns
+def site_class() -> type[Site]:
+    return Site
 
 
 async def test_disallowed_page_is_not_sent(site: Site, client: httpx.AsyncClient) -> None:

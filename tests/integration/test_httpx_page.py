@@ -8,32 +8,17 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from politesse import Gatekeeper
-from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, page_directives
+from politesse.integrations.httpx import RequestDisallowed, page_directives
 from tests.integration.pages import BOTH, HEADER, Answer, Pages, said
-from tests.integration.sites import EAGER, UA, serving, turns
+from tests.integration.sites import turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from politesse import Gatekeeper
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Pages]:
-    pages = Pages()
-    async for _ in serving(pages):
-        yield pages
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def client(gate: Gatekeeper) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client:
-        yield client
+def site_class() -> type[Pages]:
+    return Pages
 
 
 async def test_header_and_meta_are_told(site: Pages, client: httpx.AsyncClient, gate: Gatekeeper) -> None:

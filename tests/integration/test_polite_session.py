@@ -23,35 +23,11 @@ from politesse.testing import Exchange, ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse import Event
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for running in serving(Site(), "localhost"):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
-    async with PoliteSession(gate) as polite:
-        yield polite
 
 
 async def visit(polite: PoliteSession, url: str) -> None:

@@ -18,40 +18,14 @@ from politesse import (
     TooFar,
 )
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession
-from tests.integration.sites import EAGER, UA, Site, serving, slow_gate, turns, until
+from tests.integration.sites import Site, serving, slow_gate, turns, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse import Event
 
 WHY = "our own server"
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for running in serving(Site(), "localhost"):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
-    async with PoliteSession(gate) as polite:
-        yield polite
 
 
 async def test_forbidden_page_is_requested_and_robots_txt_is_not(site: Site, polite: PoliteSession) -> None:

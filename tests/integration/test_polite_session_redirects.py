@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
 
 from politesse import ClosedError, Gatekeeper
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession, RobotsMiddleware
-from tests.integration.sites import EAGER, UA, Site, serving, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+from tests.integration.sites import Site, turns, until
 
 STATUSES = (301, 302, 303, 307, 308)
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for running in serving(Site(), "localhost"):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
-    async with PoliteSession(gate) as polite:
-        yield polite
 
 
 async def told(

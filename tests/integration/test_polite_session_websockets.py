@@ -11,38 +11,12 @@ import pytest
 from politesse import Bound, ClosedError, Decided, Gatekeeper, Reason, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
-from tests.integration.sites import EAGER, UA, Site, serving, turns, until
+from tests.integration.sites import EAGER, UA, Site, turns, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aiohttp import ClientResponse
 
     from politesse import Event
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for running in serving(Site()):
-        yield running
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for running in serving(Site(), "localhost"):
-        yield running
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
-
-
-@pytest.fixture
-async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
-    async with PoliteSession(gate) as polite:
-        yield polite
 
 
 async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:

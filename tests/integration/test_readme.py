@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from politesse import Gatekeeper, Reason, Verdict
+from tests.integration.sites import EAGER, UA
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +27,6 @@ BLOCKS = re.findall(r"```(python|text)\n(.*?)```", README, re.DOTALL)
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code]
 OUTPUT = next(text for language, text in BLOCKS if language == "text")
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_program_prints_what_readme_shows(port: int, program: str) -> None
 
 @pytest.mark.realtime
 async def test_every_other_block_runs_as_written(port: int) -> None:
-    async with Gatekeeper(UA) as gate:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
         names: dict[str, object] = {"gate": gate}
         outputs = [await run(code, port, names) for code in PYTHON if code not in PROGRAMS]
     verdict = names["verdict"]
@@ -98,7 +98,7 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
 
 
 async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
-    async with Gatekeeper(UA) as gate:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
         verdict = await gate.check(f"http://localhost:{port}/private/page")
         assert (verdict.allowed, bool(verdict), verdict.reason) == (False, False, Reason.DISALLOW_RULE)
         assert verdict.rule is not None
@@ -135,4 +135,4 @@ async def test_values_in_comments_are_those_of_the_code(port: int) -> None:
 def test_first_screen_has_the_two_commands() -> None:
     first_screen = README.splitlines()[:25]
     assert any("politesse demo" in line for line in first_screen)
-    assert any(line.endswith("pytest") for line in first_screen)
+    assert any(line.endswith("pytest -n auto") for line in first_screen)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from politesse import CacheOptions, ClosedError, FetchOptions, FileOutcome, Gatekeeper
 from politesse.ports import FaultKind
-from tests.integration.sites import EAGER, UA, Site, serving, until
+from tests.integration.sites import EAGER, UA, Site, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,17 +37,8 @@ class DataSite(Site):
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[DataSite]:
-    site = DataSite()
-    async for _ in serving(site):
-        yield site
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[DataSite]:
-    site = DataSite()
-    async for _ in serving(site, "localhost"):
-        yield site
+def site_class() -> type[DataSite]:
+    return DataSite
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from politesse._pacing.slot import Permit
 from politesse.errors import ClosedError
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, TooFar
+from tests.support.examples import examples
 from tests.unit.pacing.pacing import MIDNIGHT, rules, settle
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ class PacerMachine(RuleBasedStateMachine):
 
 
 def test_no_permit_is_early_and_none_is_lost() -> None:
-    run_state_machine_as_test(PacerMachine, settings=settings(max_examples=300, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(PacerMachine, settings=settings(max_examples=examples(300), stateful_step_count=40))
 
 
 @pytest.mark.slow

@@ -306,12 +306,23 @@ HOSTILE: Final[dict[str, Callable[[int], bytes]]] = {
 }
 
 
+LONG_S: Final = 0.3
+"""A reference that takes longer is measured once: noise is small beside it."""
+
+
 def seconds(work: Callable[[], object]) -> Iterator[float]:
     """Yield three times how long it takes; of the processor, as the machine may have other things to do."""
     for _ in range(3):
         start = time.process_time()
         work()
         yield time.process_time() - start
+
+
+def least_s(work: Callable[[], object]) -> float:
+    """Return how long a reference takes, at least 10 ms: below that noise would be measured."""
+    measured = seconds(work)
+    first = next(measured)
+    return max(first if first > LONG_S else min(first, *measured), 0.01)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -322,14 +333,14 @@ def test_time_is_at_most_linear_in_the_body(name: str) -> None:
 
     small, large = HOSTILE[name](65_536), HOSTILE[name](MAX_BYTES)
     # Quadratic would be 64 times as long for 8 times the octets; the floor keeps noise out.
-    bound = 25 * max(min(seconds(lambda: read(small))), 0.01)
+    bound = 25 * least_s(lambda: read(small))
     assert any(one < bound for one in seconds(lambda: read(large)))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_beyond_the_limit_costs_nothing(name: str) -> None:
     octets = HOSTILE[name](2 * MAX_BYTES)
-    bound = 10 * max(min(seconds(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES]))), 0.01)
+    bound = 10 * least_s(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES]))
     assert any(one < bound for one in seconds(lambda: PageDirectives.from_response(HTML, octets)))
 
 
@@ -342,7 +353,7 @@ def test_time_is_at_most_linear_in_a_header(parse: Callable[[str], object], unit
         for _ in parse(unit * (size // len(unit))):  # type: ignore[attr-defined]
             pass
 
-    bound = 25 * max(min(seconds(lambda: read(MAX_OCTETS // 8))), 0.01)
+    bound = 25 * least_s(lambda: read(MAX_OCTETS // 8))
     assert any(one < bound for one in seconds(lambda: read(MAX_OCTETS)))
 
 

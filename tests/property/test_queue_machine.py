@@ -15,6 +15,7 @@ from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions, Reas
 from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.examples import examples
 from tests.unit.pacing.pacing import settle
 
 if TYPE_CHECKING:
@@ -410,7 +411,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 def test_no_url_is_lost_and_no_turn_is_early() -> None:
-    run_state_machine_as_test(QueueMachine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(QueueMachine, settings=settings(max_examples=examples(150), stateful_step_count=40))
 
 
 @pytest.mark.slow

@@ -195,3 +195,24 @@ def test_what_stops_a_program_stops_it_and_leaves_the_site_closed(where: str, er
         loop.run_until_complete(gate.aclose())
     finally:
         loop.close()
+
+
+async def test_fetch_that_is_cancelled_before_its_first_step_blocks_nobody() -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        first = asyncio.ensure_future(gate.check(f"{SITE}/"))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("robots.txt of"):
+                task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await gate.check(f"{SITE}/")
+
+
+async def test_fetcher_that_raises_a_cancellation_of_its_own_closes_the_gate() -> None:
+    class Confused(ScriptedFetcher):
+        async def fetch(self, request: FetchRequest, /) -> FetchResult:
+            raise asyncio.CancelledError
+
+    async with Gatekeeper(UA, fetcher=Confused()) as gate:
+        assert (await gate.check(f"{SITE}/")).reason is Reason.UNREACHABLE

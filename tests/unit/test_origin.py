@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import unicodedata
 
 import pytest
 
@@ -395,3 +396,28 @@ def test_a_url_of_the_longest_length_is_split_and_a_longer_one_refused() -> None
     assert len(split(longest)[1]) == MAX_URL_LENGTH - 8
     with pytest.raises(InvalidURL, match="has 20481 characters"):
         split(longest + "a")
+
+
+@pytest.mark.parametrize(
+    ("host", "known_as"),
+    [
+        ("\u00ad" * 244 + "example.com.evil.org", "example.com.evil.org"),
+        (
+            ".".join([unicodedata.normalize("NFD", "각" * 20)] * 4) + ".example.com.evil.org",
+            ".".join([("각" * 20).encode("idna").decode()] * 4) + ".example.com.evil.org",
+        ),
+    ],
+)
+def test_long_host_is_never_cut_to_another(host: str, known_as: str) -> None:
+    assert split(f"http://{host}/")[0].host == known_as
+
+
+def test_host_of_absurd_length_is_refused() -> None:
+    with pytest.raises(InvalidURL, match="characters"):
+        split("http://" + "각" * 2_000 + "/")
+
+
+@pytest.mark.parametrize("host", ["good.example\\@evil.example", "good.example\\.evil.example", "\\example.com"])
+def test_backslash_before_the_path_is_refused(host: str) -> None:
+    with pytest.raises(InvalidURL, match="backslash"):
+        split(f"http://{host}/")

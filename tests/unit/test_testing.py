@@ -9,7 +9,7 @@ import pytest
 from politesse.errors import ConfigurationError
 from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResponse
-from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from politesse.testing import Exchange, ManualClock, ScriptedFetcher, ScriptedResolver, assert_polite
 
 SITE = "https://example.com"
 ROBOTS = {SITE: "User-agent: *\nDisallow: /private\nCrawl-delay: 5\n"}
@@ -276,3 +276,8 @@ async def test_scripted_fetcher_answers_for_robots_txt_by_origin_and_for_other_f
         FetchResponse(404, f"{SITE}/other.txt"),
     ]
     assert (fetcher.count(SITE), fetcher.count(f"{SITE}/data.txt")) == (1, 2)
+
+
+def test_resolver_refuses_a_str_in_place_of_a_list_of_addresses() -> None:
+    with pytest.raises(ConfigurationError, match=r"give a list, as in \['127.0.0.1'\]"):
+        ScriptedResolver({"a.example": "127.0.0.1"})

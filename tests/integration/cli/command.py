@@ -1,15 +1,21 @@
-"""The command in a process of its own, and origins on loopback for it to ask."""
+"""The command, within this process or in one of its own, and origins on loopback for it to request."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
-from contextlib import asynccontextmanager
+import tempfile
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from unittest import mock
 
+import pytest
 from aiohttp import web
+
+from politesse.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,13 +42,50 @@ async def start(*arguments: str, **settings: str) -> asyncio.subprocess.Process:
 
 
 async def politesse(*arguments: str, stdin: bytes = b"", **settings: str) -> Done:
-    """Run the command to its end; ``settings`` are environment variables."""
-    process = await start(*arguments, **settings)
-    out, err = await process.communicate(stdin)
-    assert process.returncode is not None
-    done = Done(process.returncode, out.decode("utf-8", "surrogateescape"), err.decode())
+    """Run the command to its end in a thread of this process; ``settings`` are environment variables."""
+    return await asyncio.to_thread(_run, arguments, stdin, settings)
+
+
+async def run_process(*arguments: str, stdin: bytes = b"", **settings: str) -> Done:
+    """Run the command to its end in a process of its own; ``settings`` are environment variables."""
+    running = await start(*arguments, **settings)
+    out, err = await running.communicate(stdin)
+    assert running.returncode is not None
+    done = Done(running.returncode, _text(out), err.decode())
     assert "Traceback" not in done.err
     return done
+
+
+def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> Done:
+    # Files and not buffers: `filter` reads and writes the descriptors of the standard streams.
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin)
+        given.seek(0)
+        streams = {
+            name: io.TextIOWrapper(file, encoding="utf-8")
+            for name, file in {"stdin": given, "stdout": out, "stderr": err}.items()
+        }
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.dict(os.environ, settings))
+            stack.enter_context(mock.patch.object(sys, "argv", ["politesse", *arguments]))
+            for name, stream in streams.items():
+                stack.enter_context(mock.patch.object(sys, name, stream))
+            code = _exit_code()
+        for stream in streams.values():
+            stream.flush()
+        out.seek(0)
+        err.seek(0)
+        return Done(code, _text(out.read()), err.read().decode())
+
+
+def _exit_code() -> int:
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return 0 if ended.value.code is None else int(ended.value.code)
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogateescape")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from politesse import __version__
-from tests.integration.cli.command import COMMAND, Origin, politesse, serving
+from tests.integration.cli.command import COMMAND, Origin, politesse, run_process, serving
 
 
 async def test_all_allowed_exits_0() -> None:
@@ -120,7 +120,7 @@ async def test_a_long_url_is_not_folded() -> None:
 
 async def test_what_the_encoding_cannot_show_is_escaped() -> None:
     async with serving(Origin()) as origin:
-        done = await politesse("check", f"{origin.base}/é", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+        done = await run_process("check", f"{origin.base}/é", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.code == 0
     assert f"allowed: {origin.base}/\\xe9\n" in done.out
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 
+import pytest
 from aiohttp import web
 
-from tests.integration.cli.command import Origin, politesse, serving
+from politesse import Gatekeeper
+from politesse.cli import gate_options
+from tests.integration.cli.command import Origin, politesse, run_process, serving
+from tests.integration.sites import EAGER
 
 PAGE = """<!doctype html><html><head>
 <meta name="robots" content="nofollow, noai"><meta name="examplebot" content="noarchive">
@@ -40,6 +45,12 @@ class Site(Origin):
         return [request.path for request in self.requests]
 
 
+@pytest.fixture(autouse=True)
+def _no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for nothing between the requests of a command in this process; one in its own keeps its pace."""
+    monkeypatch.setattr(gate_options, "Gatekeeper", partial(Gatekeeper, pacing=EAGER))
+
+
 def _site() -> Site:
     return Site(
         pages={
@@ -54,7 +65,7 @@ def _site() -> Site:
 async def test_a_page_is_reported_with_the_sources_of_what_it_says() -> None:
     async with serving(site := _site()) as origin:
         assert isinstance(site, Site)
-        done = await politesse("check", "--page", f"{origin.base}/page")
+        done = await run_process("check", "--page", f"{origin.base}/page")
     assert done.code == 0
     assert done.err == ""
     for line in (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.robots import Dialect
-from tests.integration.cli.command import Origin, politesse, serving
+from tests.integration.cli.command import Origin, politesse, run_process, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +96,7 @@ async def test_site_is_asked_once_for_all_dialects() -> None:
 
 async def test_site_is_explained_with_its_source() -> None:
     async with serving(Origin(ROBOTS)) as origin:
-        done = await politesse("explain", f"{origin.base}/c")
+        done = await run_process("explain", f"{origin.base}/c")
     assert done.code == 1
     assert "> 8  Disallow: /c   <- decides, length 2" in done.out
     assert f"source: {origin.base}/robots.txt, successful, status 200" in done.out

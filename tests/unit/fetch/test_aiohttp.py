@@ -64,3 +64,8 @@ async def test_private_addresses_cannot_be_denied_over_a_borrowed_connector() ->
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ConfigurationError, match="borrowed connector"):
             AiohttpFetcher("ExampleBot/1.0", FetchOptions(private_addresses="deny"), session=session)
+
+
+def test_proxy_without_a_host_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="proxy"):
+        FetchOptions(proxy="http://")

@@ -313,3 +313,18 @@ async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_aga
         await settle()
         with pytest.raises(Disallowed):
             await asyncio.wait_for(waiting, 1)
+
+
+async def test_wall_clock_that_is_set_back_while_a_record_is_saved_keeps_nothing_fresh_for_years() -> None:
+    clock = ManualClock()
+
+    class Slow(MemoryStore):
+        async def put(self, key: str, record: bytes, /) -> None:
+            clock.set_wall(clock.wall() - 3_650 * 86_400)
+            await super().put(key, record)
+
+    fetcher = ScriptedFetcher()
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=Slow()) as gate:
+        await gate.check("https://example.com/")
+        clock.advance(86_401)
+        assert gate.peek("https://example.com/") is None

@@ -257,3 +257,23 @@ async def test_who_waits_for_a_turn_when_the_gate_closes_gets_a_closed_error_and
 async def _turns(queue: PoliteQueue[None]) -> AsyncIterator[object]:
     async with queue.turn() as turn:
         yield turn
+
+
+async def test_cancelled_closing_goes_on() -> None:
+    release = asyncio.Event()
+
+    class Stubborn(ScriptedFetcher):
+        async def aclose(self) -> None:
+            await release.wait()
+            await super().aclose()
+
+    fetcher = Stubborn()
+    gate = Gatekeeper(UA, fetcher=fetcher)
+    closing = asyncio.ensure_future(gate.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    release.set()
+    await gate.aclose()
+    assert fetcher.closed

@@ -169,5 +169,5 @@ async def test_what_an_allow_does_not_match_is_counted_and_explained() -> None:
         assert verdict.reason is Reason.NOT_ALLOWED
         assert gate.peek(f"{SITE}/%61") is not None  # by the slow road, too
         assert gate.statistics().denied == {Reason.NOT_ALLOWED: 2}
-        assert "what Allow rules match" in verdict.explain()
+        assert "only what an Allow rule matches is allowed" in verdict.explain()
         assert "line 3, 'Allow: */index.html'" in verdict.explain()

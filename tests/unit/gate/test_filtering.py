@@ -291,3 +291,11 @@ async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper
         assert len([item async for item in judged]) == 200
     assert not items._waiting
     assert not items._fetching
+
+
+async def test_key_that_raises_loses_no_earlier_item() -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        judged = gate.filter(["https://example.com/", ""], key=lambda item: item[:99] if item else str(1 / 0))
+        assert (await anext(judged))[0] == "https://example.com/"
+        with pytest.raises(ZeroDivisionError):
+            await anext(judged)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from yarl import URL
 
 from politesse import (
     ClosedError,
@@ -17,6 +18,7 @@ from politesse import (
     RobotsFetched,
     Verdict,
 )
+from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
 
@@ -456,3 +458,76 @@ async def test_peek_outside_the_event_loop_answers_all_the_same(fetcher: Scripte
     assert verdict is not None
     assert verdict.allowed
     await gate.aclose()
+
+
+@pytest.mark.parametrize("url", ["https://example.com/a\nb", "https://example.com/a\udce9"])
+async def test_error_names_the_whole_url_that_was_given(url: str) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        await gate.check("https://example.com/")
+        with pytest.raises(InvalidURL) as caught:
+            gate.peek(url)
+    assert caught.value.url == url
+
+
+async def test_host_that_is_denied_while_its_robots_txt_is_waited_for_is_denied() -> None:
+    fetcher = ScriptedFetcher()
+    fetcher.gate.clear()
+    async with Gatekeeper(UA, fetcher=fetcher) as gate:
+        asking = asyncio.ensure_future(gate.check("https://example.com/x"))
+        while not fetcher.requests:
+            await asyncio.sleep(0)
+        gate.set_policy("example.com", HostPolicy(deny=True))
+        fetcher.gate.set()
+        assert (await asking).reason is Reason.POLICY_DENY
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"store": object()},
+        {"store": "sqlite:///x"},
+        {"fetcher": object()},
+        {"session": object()},
+        {"cache": {}},
+        {"fetch": {}},
+        {"pacing": 5},
+        {"dialect": "RFC9309"},
+    ],
+)
+def test_option_of_the_wrong_kind_is_refused_at_once(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        Gatekeeper(UA, **wrong)  # type: ignore[arg-type]
+
+
+async def test_policy_of_the_wrong_kind_is_refused_at_once() -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        with pytest.raises(ConfigurationError, match="HostPolicy"):
+            gate.set_policy("a.example", "deny")  # type: ignore[arg-type]
+        for host in ("u@a.example", "a.example#x", "a.example:80", "::1"):
+            with pytest.raises(InvalidURL):
+                gate.set_policy(host, HostPolicy(deny=True))
+        gate.set_policy("[::1]", HostPolicy(deny=True))
+        assert not await gate.check("http://[::1]/")
+
+
+async def test_url_longer_than_servers_take_is_refused_whether_its_origin_is_known_or_not() -> None:
+    hostile = "User-agent: *\n" + "Disallow: /" + "*a" * 100_000 + "b\n"
+    url = "https://example.com/" + "a" * MAX_URL_LENGTH
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({"https://example.com": hostile})) as gate:
+        for _ in range(2):
+            with pytest.raises(InvalidURL, match="are more than servers take"):
+                gate.peek(url)
+            with pytest.raises(InvalidURL, match="are more than servers take"):
+                await gate.check(url)
+            assert await gate.check("https://example.com/a")
+
+
+async def test_a_url_that_is_not_a_str_is_refused() -> None:
+    given: Any = URL("https://example.com/")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        with pytest.raises(TypeError, match="is no str: give the URL as text"):
+            await gate.check(given)
+        with pytest.raises(TypeError, match="is no str"):
+            gate.peek(given)
+        with pytest.raises(ConfigurationError, match="subscriber=None"):
+            gate.subscribe(cast("Any", None))

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 
-from politesse import ConfigurationError, PolitesseWarning
+from politesse import ConfigurationError, Gatekeeper, PolitesseWarning
 from politesse._gate.identity import Identity
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -71,3 +72,9 @@ def test_ordinary_identity_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Identity.of(UA, "examplebot")
+
+
+@pytest.mark.parametrize("given", [None, 5, b"ExampleBot/1.0"])
+def test_a_user_agent_that_is_no_text_is_named(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"user_agent=.*: give a str"):
+        Gatekeeper(given)

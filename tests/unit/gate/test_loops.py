@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -185,3 +186,12 @@ def test_a_gate_is_not_closed_beside_its_running_loop() -> None:
             assert await gate.check(URL)
 
     asyncio.run(close_from_a_thread())
+
+
+if sys.version_info >= (3, 12):  # which brought eager tasks
+
+    async def test_eager_tasks_ask_once_for_each_agent() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+            assert await gate.check(f"{SITE}/")
+            assert await gate.agent(tokens="OtherBot", user_agent="OtherBot/1").check(f"{SITE}/")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import FileOutcome, Gatekeeper, Reason
+from politesse import CacheOptions, FileOutcome, Gatekeeper, MemoryStore, Origin, Reason
+from politesse._gate.gatekeeper import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
@@ -76,3 +77,43 @@ async def test_no_thread_outlives_a_gate_that_is_closed() -> None:
         while any(thread.is_alive() for thread in started):
             await asyncio.sleep(0.001)
     assert started
+
+
+@pytest.mark.parametrize(("status", "option"), [(403, {"on_forbidden": "disallow"}), (429, {})])
+async def test_record_is_read_by_the_policy_of_its_reader(status: int, option: dict[str, str]) -> None:
+    store = MemoryStore()
+    lenient = CacheOptions(on_too_many_requests="allow")
+    gate = Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: status}), store=store, cache=lenient)
+    assert await gate.check(f"{SITE}/")
+    strict = CacheOptions(**option)  # type: ignore[arg-type]
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: status}), store=store, cache=strict) as other:
+        assert not await other.check(f"{SITE}/")
+
+
+async def test_forget_is_not_undone_by_a_flight_that_reads_the_store() -> None:
+    reading, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def get(self, key: str, /) -> bytes | None:
+            kept = await super().get(key)
+            reading.set()
+            await go_on.wait()
+            return kept
+
+    store = Slow()
+    go_on.set()
+    fetcher = ScriptedFetcher()
+    async with Gatekeeper(UA, fetcher=fetcher, store=store) as gate:
+        await gate.check(f"{SITE}/")
+        fetcher.answers[SITE] = "User-agent: *\nDisallow: /"
+        go_on.clear()
+        reading.clear()
+        agent_of(gate).ask_ahead(Origin.of("https://other.example/"))
+        other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1")
+        await gate.forget(SITE)
+        asking = asyncio.ensure_future(other.check(f"{SITE}/"))
+        await reading.wait()
+        await gate.forget(SITE)
+        go_on.set()
+        assert not await asking
+    assert fetcher.count(SITE) == 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from email.utils import formatdate
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from politesse import CacheOptions, FileOutcome, Gatekeeper, PacingOptions
+from politesse import CacheOptions, FileOutcome, Gatekeeper, MemoryStore, PacingOptions, Reason
 from politesse.ports import FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
 
@@ -198,3 +199,61 @@ async def test_long_cache_control_is_read_to_its_end(extension: str, directive: 
     async with Gatekeeper(UA, fetcher=server, clock=clock, cache=options) as gate:
         assert await fetches_in(gate, clock, server, fresh_s) == 1
         assert await fetches_in(gate, clock, server, 1) == 2
+
+
+async def test_429_defers_though_an_older_copy_served_while_robots_txt_was_unreachable() -> None:
+    clock = ManualClock()
+    url = f"{SITE}/robots.txt"
+    answers: list[FetchResponse | int] = [
+        FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x"),
+        503,
+        FetchResponse(429, url, {"retry-after": "3000"}),
+    ]
+    fetcher = ScriptedFetcher({SITE: answers})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(f"{SITE}/a")
+        clock.advance(700)
+        assert await gate.check(f"{SITE}/a")  # unreachable: the copy serves within a day
+        clock.advance(70)
+        gate.peek(f"{SITE}/a")
+        while gate.statistics().in_flight:
+            await asyncio.sleep(0)
+        assert fetcher.count(SITE) == 3
+        assert (await gate.check(f"{SITE}/a")).reason is Reason.TOO_MANY_REQUESTS
+
+
+@pytest.mark.parametrize(("passed", "reason"), [(550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)])
+async def test_store_that_forgot_makes_a_429_no_more_lenient(passed: float, reason: Reason) -> None:
+    clock, store = ManualClock(), MemoryStore()
+    url = f"{SITE}/robots.txt"
+    fresh = FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x")
+    fetcher = ScriptedFetcher({SITE: [fresh, 503, FetchResponse(429, url, {"retry-after": "3000"})]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
+        await gate.check(f"{SITE}/a")
+        clock.advance(passed - 70)
+        if passed > 600:
+            await gate.check(f"{SITE}/a")
+        else:
+            fetcher.answers[SITE] = FetchResponse(429, url, {"retry-after": "3000"})
+        clock.advance(70)
+        await store.delete(SITE)
+        gate.peek(f"{SITE}/a")
+        while gate.statistics().in_flight:
+            await asyncio.sleep(0)
+        assert (await gate.check(f"{SITE}/a")).reason is reason
+
+
+@pytest.mark.parametrize("answer", [503, ConnectionError("refused")])
+async def test_a_robots_txt_that_is_unreachable_at_one_port_holds_up_no_other_port_of_the_host(
+    answer: int | Exception,
+) -> None:
+    dead, live = "http://host.example:1", "http://host.example"
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher({dead: answer, live: ""})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert not await gate.check(f"{dead}/page")
+        before = clock.monotonic()
+        async with gate.turn(f"{dead}/robots.txt"):  # which is always allowed
+            pass
+        async with gate.turn(f"{live}/page"):
+            assert clock.monotonic() - before < 5.0

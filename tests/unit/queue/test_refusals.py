@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from politesse import Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
+from politesse import ConfigurationError, Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
 from politesse.queue import PoliteQueue
+from politesse.testing import ScriptedFetcher
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Refusals, settle, waiting
 
 if TYPE_CHECKING:
-    from politesse.testing import ManualClock, ScriptedFetcher
+    from politesse.testing import ManualClock
 
 
 async def test_disallowed_urls_are_passed_on_and_count_as_done(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
@@ -159,3 +160,15 @@ async def test_a_target_that_is_too_long_once_it_is_escaped_is_refused_when_it_i
         async with queue.turn():
             pass
     await queue.join()
+
+
+async def test_wrong_gate_or_callback_is_refused_by_name() -> None:
+    async def later(item: object, verdict: object) -> None:
+        """Never be awaited."""
+
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        for wrong in (later, "x"):
+            with pytest.raises(ConfigurationError, match="on_disallowed="):
+                PoliteQueue(gate, on_disallowed=cast("Any", wrong))
+    with pytest.raises(ConfigurationError, match=r"gate='ExampleBot/1\.0'"):
+        PoliteQueue(cast("Any", "ExampleBot/1.0"))

@@ -242,3 +242,9 @@ def test_window_is_printed_as_a_file_writes_it() -> None:
     assert str(TimeWindow(360, 525)) == "0600-0845"
     assert str(TimeWindow(1439, 0)) == "2359-0000"
     assert parse_visit_time(str(TimeWindow(61, 1439))) == TimeWindow(61, 1439)
+
+
+def test_blanks_in_a_directive_cost_no_more_than_their_number() -> None:
+    blanks = " " * 500_000  # quadratic, this would take an hour
+    assert parse_visit_time(f"0600{blanks}x") is None
+    assert parse_request_rate(f"1/1{blanks}x") is None

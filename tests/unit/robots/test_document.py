@@ -423,3 +423,8 @@ def test_group_is_told_apart_by_its_repr() -> None:
     assert repr(robots.groups[0]) == "<Group a, *: 2 rules>"
     assert [line.number for line in robots.groups[0].rules] == [3, 4]
     assert repr(robots) == "<RobotsTxt rfc9309: 4 lines, 1 groups>"
+
+
+def test_undecodable_octets_in_a_text_body_are_the_octets_that_they_were() -> None:
+    rules = RobotsTxt.parse(b"User-agent: *\nDisallow: /caf\xe9".decode("utf-8", "surrogateescape")).rules_for("x")
+    assert not rules.allowed("/caf%E9")

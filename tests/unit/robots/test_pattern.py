@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from yarl import URL
 
 from politesse.errors import InvalidURL
+from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain, match_plain_url, normalise_pattern, normalise_target
 from politesse.robots.wildcard import Wildcard
 
@@ -275,3 +277,23 @@ def test_plain_url_has_its_target_in_one_group(url: str, target: str) -> None:
 )
 def test_odd_url_takes_the_slow_road(url: str) -> None:
     assert match_plain_url(url) is None
+
+
+@pytest.mark.parametrize(("written", "sent"), [("/a?", "/a"), ("/a%26b", "/a&b")])
+def test_urls_that_aiohttp_rewrites_are_judged_as_sent_when_asked_through_yarl(written: str, sent: str) -> None:
+    rules = RobotsTxt.parse(f"User-agent: *\nDisallow: {sent}$\n").rules_for("x")
+    assert rules.allowed(f"https://example.com{written}")
+    assert not rules.allowed(str(URL(f"https://example.com{written}")))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "target"),
+    [
+        ("/*%2Fadmin", "/login?next=%2Fadmin"),
+        ("*%5B", "/q?a%5B0%5D=1"),
+        ("/*%3Ax", "/?%3Ax"),
+        ("/*/foo", "/x?y=%2Ffoo"),
+    ],
+)
+def test_star_that_reaches_into_the_query_meets_its_escapes(pattern: str, target: str) -> None:
+    assert not RobotsTxt.parse(f"User-agent: *\nDisallow: {pattern}").rules_for("x").allowed(target)

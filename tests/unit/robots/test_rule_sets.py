@@ -338,3 +338,14 @@ def test_repr_shows_dialect_rules_and_delay() -> None:
 def test_ruleset_can_be_shared_weakly() -> None:
     ruleset = rules()
     assert weakref.ref(ruleset)() is ruleset
+
+
+def test_lone_surrogate_in_a_url_is_refused() -> None:
+    with pytest.raises(InvalidURL, match="surrogate"):
+        RobotsTxt.parse("User-agent: *\nDisallow: /x").rules_for("x").allowed("/caf\udce9")
+
+
+def test_weight_includes_directives_that_are_no_rules() -> None:
+    for line in ("Comment: x\n", "Request-rate: 1/5\n", "Visit-time: 0000-2359\n"):
+        rules = RobotsTxt.parse("User-agent: *\n" + line * 1_000).rules_for("x")
+        assert rules.weight_bytes > 100_000

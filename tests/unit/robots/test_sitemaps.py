@@ -90,3 +90,7 @@ def test_no_value_raises_and_every_url_can_be_asked_about(values: list[str]) -> 
         split(url)
         url.encode()
     assert set(urls) <= set(robots.sitemaps)
+
+
+def test_sitemap_with_a_control_character_is_not_handed_on() -> None:
+    assert RobotsTxt.parse("Sitemap: https://h/a\x1b[2J\nSitemap: https://h/b").sitemaps == ["https://h/b"]

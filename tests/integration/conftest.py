@@ -1,0 +1,55 @@
+"""Two servers on loopback, a gate without a pause, and the clients that ask it; a file may serve a Site of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from politesse import Gatekeeper
+from politesse.integrations.aiohttp import PoliteSession
+from politesse.integrations.httpx import PoliteTransport
+from tests.integration.sites import EAGER, UA, Site, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.integration.sites import Server
+
+
+@pytest.fixture
+def site_class() -> type[Server]:
+    """What `site` and `other` serve."""
+    return Site
+
+
+@pytest.fixture
+async def site(site_class: type[Server]) -> AsyncIterator[Server]:
+    async for running in serving(site_class()):
+        yield running
+
+
+@pytest.fixture
+async def other(site_class: type[Server]) -> AsyncIterator[Server]:
+    """A server that is another host by its name."""
+    async for running in serving(site_class(), "localhost"):
+        yield running
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, pacing=EAGER) as gate:
+        yield gate
+
+
+@pytest.fixture
+async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
+    async with PoliteSession(gate) as polite:
+        yield polite
+
+
+@pytest.fixture
+async def client(gate: Gatekeeper) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client:
+        yield client

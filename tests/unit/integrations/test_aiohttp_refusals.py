@@ -1,0 +1,28 @@
+"""The aiohttp middleware refuses what it cannot judge."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from politesse import ConfigurationError, Gatekeeper
+from politesse.integrations.aiohttp import RobotsMiddleware
+from politesse.testing import ScriptedFetcher
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+def test_middleware_for_no_gate_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="Gatekeeper"):
+        RobotsMiddleware("ExampleBot/1.0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["/private/../a", "/private/%2e%2e/a", "/x/."])
+async def test_dot_segments_that_would_be_sent_are_refused(path: str) -> None:
+    async with (
+        Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate,
+        aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
+    ):
+        with pytest.raises(aiohttp.ClientError, match="dot segments"):
+            await session.get(URL(f"http://127.0.0.1:9{path}", encoded=True))
