@@ -98,22 +98,10 @@ def split(url: str) -> tuple[Origin, str]:
     Raises:
         InvalidURL: the text is not such a URL, or is longer than MAX_URL_LENGTH.
     """
-    if len(url) > MAX_URL_LENGTH:
-        raise InvalidURL(url, f"has {len(url)} characters; {MAX_URL_LENGTH} are more than servers take")
-    if (control := CONTROL.search(url)) is not None:
-        # Clients disagree about these (some drop tabs and line ends), so a verdict would be for another URL.
-        raise InvalidURL(url, f"holds the control character {control.group()!r}; percent-encode it")
-    parts = _URL.match(url)
-    if parts is None:
-        raise InvalidURL(url, "is not an absolute URL; give scheme and host, as in 'https://example.com/page'")
-    scheme = parts["scheme"].lower()
-    if scheme not in DEFAULT_PORTS:
-        raise InvalidURL(url, f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
-    host, port = _host_and_port(url, parts["authority"], DEFAULT_PORTS[scheme])
-    target = parts["target"]
-    if not target.startswith("/"):
-        target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
-    return Origin(scheme, host, port), target
+    try:
+        return _split(url)
+    except _InvalidPart as error:
+        raise InvalidURL(url, str(error)) from None
 
 
 def escaped(target: str) -> str:
@@ -130,73 +118,96 @@ def target_of(url: str) -> str:
     return url if url[:1] == "/" else split(url)[1]
 
 
-def _host_and_port(url: str, authority: str, default_port: int) -> tuple[str, int]:
+class _InvalidPart(Exception):
+    """A part of a URL is invalid; its text is the ``problem`` of the InvalidURL."""
+
+
+def _split(url: str) -> tuple[Origin, str]:
+    if len(url) > MAX_URL_LENGTH:
+        raise _InvalidPart(f"has {len(url)} characters; {MAX_URL_LENGTH} are more than servers take")
+    if (control := CONTROL.search(url)) is not None:
+        # Clients disagree about these (some drop tabs and line ends), so a verdict would be for another URL.
+        raise _InvalidPart(f"holds the control character {control.group()!r}; percent-encode it")
+    parts = _URL.match(url)
+    if parts is None:
+        raise _InvalidPart("is not an absolute URL; give scheme and host, as in 'https://example.com/page'")
+    scheme = parts["scheme"].lower()
+    if scheme not in DEFAULT_PORTS:
+        raise _InvalidPart(f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
+    host, port = _host_and_port(parts["authority"], DEFAULT_PORTS[scheme])
+    target = parts["target"]
+    if not target.startswith("/"):
+        target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
+    return Origin(scheme, host, port), target
+
+
+def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
     if "\\" in authority:
         # In RFC 3986 it is a part of the userinfo, in WHATWG URL the end of the host: another server.
-        raise InvalidURL(url, "has a backslash before its path; clients disagree about the host")
+        raise _InvalidPart("has a backslash before its path; clients disagree about the host")
     host_port = authority.rpartition("@")[2]
     if host_port.startswith("["):
         literal, bracket, rest = host_port[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise InvalidURL(url, "has an IPv6 literal that is not closed by ']' and an optional port")
-        return _ipv6(url, literal), _port(url, rest[1:], default_port)
+            raise _InvalidPart("has an IPv6 literal that is not closed by ']' and an optional port")
+        return _ipv6(literal), _port(rest[1:], default_port)
     host, _, port = host_port.partition(":")
-    return _host(url, host), _port(url, port, default_port)
+    return _host(host), _port(port, default_port)
 
 
-def _port(url: str, text: str, default_port: int) -> int:
+def _port(text: str, default_port: int) -> int:
     if not text:
         return default_port
     if not (text.isascii() and text.isdigit()):
-        raise InvalidURL(url, f"has the port {text!r:.50}, which is not a number")
+        raise _InvalidPart(f"has the port {text!r:.50}, which is not a number")
     digits = text.lstrip("0") or "0"
     if len(digits) > len(str(_MAX_PORT)) or int(digits) > _MAX_PORT:
-        raise InvalidURL(url, f"has the port {digits:.20}, which is not within 0 to {_MAX_PORT}")
+        raise _InvalidPart(f"has the port {digits:.20}, which is not within 0 to {_MAX_PORT}")
     return int(digits)
 
 
-def _ipv6(url: str, literal: str) -> str:
+def _ipv6(literal: str) -> str:
     try:
         address = ipaddress.IPv6Address(literal)
     except ValueError:
-        raise InvalidURL(url, f"has the IPv6 literal {literal!r:.80}, which is not an address") from None
+        raise _InvalidPart(f"has the IPv6 literal {literal!r:.80}, which is not an address") from None
     if address.scope_id is not None:
-        raise InvalidURL(url, "names a network interface; a zone has no meaning outside of this machine")
+        raise _InvalidPart("names a network interface; a zone has no meaning outside of this machine")
     if address.ipv4_mapped is not None:
         return f"[::ffff:{address.ipv4_mapped}]"  # RFC 5952 5; not every Python prints it so
     return f"[{address.compressed}]"
 
 
-def _host(url: str, text: str) -> str:
+def _host(text: str) -> str:
     if not text:
-        raise InvalidURL(url, "names no host")
+        raise _InvalidPart("names no host")
     if len(text) > _MAX_HOST_TEXT:
-        raise InvalidURL(url, f"has a host of {len(text)} characters, which no server can have")
-    name = _decoded(url, text) if "%" in text else text
-    host = name.lower() if name.isascii() else _a_label(url, name)
+        raise _InvalidPart(f"has a host of {len(text)} characters, which no server can have")
+    name = _decoded(text) if "%" in text else text
+    host = name.lower() if name.isascii() else _a_label(name)
     if len(host.removesuffix(".")) > _MAX_HOST or _HOST.fullmatch(host) is None:
-        raise InvalidURL(url, f"has the host {text!r:.80}, which no server can have")
+        raise _InvalidPart(f"has the host {text!r:.80}, which no server can have")
     if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]) is not None:
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
-            raise InvalidURL(url, f"has the host {host!r:.80}: write an IPv4 address as four numbers") from None
+            raise _InvalidPart(f"has the host {host!r:.80}: write an IPv4 address as four numbers") from None
     return host
 
 
-def _decoded(url: str, text: str) -> str:
+def _decoded(text: str) -> str:
     """Return a host with its escapes decoded once (RFC 3986 3.2.2: the octets are UTF-8, before IDNA)."""
     try:
         name = unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidURL(url, f"has the host {text!r:.80}, whose escapes are not UTF-8") from None
+        raise _InvalidPart(f"has the host {text!r:.80}, whose escapes are not UTF-8") from None
     if name != text and not text.isascii():
         # Some clients map it to A-labels before they decode the escapes: another host.
-        raise InvalidURL(url, f"has the host {text!r:.80}, which is partly escaped; clients disagree about it")
+        raise _InvalidPart(f"has the host {text!r:.80}, which is partly escaped; clients disagree about it")
     return name
 
 
-def _a_label(url: str, text: str) -> str:
+def _a_label(text: str) -> str:
     """Return the A-labels of ``text`` as aiohttp's URL library does, so that the origin is the server requested."""
     try:
         return idna.encode(text, uts46=True).decode("ascii").lower()
@@ -205,4 +216,4 @@ def _a_label(url: str, text: str) -> str:
     try:
         return text.encode("idna").decode("ascii").lower()
     except UnicodeError as error:
-        raise InvalidURL(url, f"has the host {text!r:.80}, which has no A-label form: {error}") from None
+        raise _InvalidPart(f"has the host {text!r:.80}, which has no A-label form: {error}") from None

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateOptions:
+class GatekeeperOptions:
     """The arguments of Gatekeeper, checked; see there.
 
     Raises:
@@ -110,7 +110,7 @@ class GateParts:
             await self.state.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
 
 
-def assemble(options: GateOptions) -> GateParts:
+def assemble(options: GatekeeperOptions) -> GateParts:
     """Build the parts of a gatekeeper.
 
     Raises:

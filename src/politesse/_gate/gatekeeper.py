@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from politesse._gate.agent import Exemption
-from politesse._gate.assemble import GateOptions, assemble, check_types
+from politesse._gate.assemble import GatekeeperOptions, assemble, check_types
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.identity import Identity
@@ -413,7 +413,7 @@ class Gatekeeper(AgentView):
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
     ) -> None:
-        options = GateOptions(
+        options = GatekeeperOptions(
             user_agent=user_agent,
             token=token,
             dialect=dialect,
