@@ -25,9 +25,8 @@ from politesse._gate.agent import AgentView
 from politesse._gate.gatekeeper import Gatekeeper, Statistics
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.state import Decided, LongDelay, MatchingBounded
-from politesse._pacing.local import HeaderOverruled
 from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.scopes import AddressNotFound
+from politesse._pacing.reports import AddressNotFound, HeaderOverruled
 from politesse._pacing.turns import Turn
 from politesse._sites.data_txt import DataRecord, DataTxt
 from politesse._sites.pages import DataTxtAnswer, Sitemaps

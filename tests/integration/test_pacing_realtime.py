@@ -36,7 +36,7 @@ async def _crawl() -> dict[str, list[tuple[float, float]]]:
             permit = await pacer.start(host, host, None)
             await asyncio.sleep(0.001 * (number % 3))
             trace[host].append((permit.started_mono, clock.monotonic()))
-            pacer.finish(permit, 200)
+            finish(permit, 200)
 
     await asyncio.gather(*(work(number) for number in range(TASKS)))
     await pacer.aclose()

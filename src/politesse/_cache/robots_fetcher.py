@@ -12,9 +12,8 @@ from politesse.ports import FaultKind, FetchFault, FetchResponse
 
 if TYPE_CHECKING:
     from politesse._cache.admission import Admission
-    from politesse._pacing.scoped import Pacer
     from politesse.clock import Clock
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.ports import Fetcher, FetchRequest, FetchResult, Pacer
 
 _UNAVAILABLE: Final = 503  # Service Unavailable
 
@@ -95,15 +94,17 @@ class PacedFetcher:
         try:
             result = await self._fetcher.fetch(hop)
         except BaseException:
-            self._pacer.spend(host)
+            self._pacer.count_fetch(host)
             raise
         last = _pacing_host(result.final_url) or host
         if last != host:
-            self._pacer.spend(host)  # the fetcher has followed a redirect itself: both hosts have answered a request
+            self._pacer.count_fetch(
+                host
+            )  # the fetcher has followed a redirect itself: both hosts have answered a request
         if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last):
-            self._pacer.spend(last, result.status, result.headers, self._clock.monotonic() - started_mono)
+            self._pacer.count_fetch(last, result.status, result.headers, self._clock.monotonic() - started_mono)
         else:
-            self._pacer.spend(last)
+            self._pacer.count_fetch(last)
         return result
 
 

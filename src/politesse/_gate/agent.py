@@ -24,6 +24,7 @@ from politesse._sites.pages import Sitemaps, read_data_txt, read_sitemaps
 from politesse._sites.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, SiteAndReserved
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
+from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt
 from politesse.robots.pattern import is_plain
 from politesse.robots.ruleset import ROBOTS_TXT
@@ -313,7 +314,8 @@ class AgentView:
         self._shared.check_usable()
         entry = self._entries.get(str(origin))
         rules = None if entry is None else entry.rules.get(self._agent)  # a look is no time to forget a pace
-        self._shared.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
+        request = TurnRequest(origin.pacing_host, str(origin), self._agent, rules)
+        self._shared.pacer.when_ready(request, callback)
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
         """Call a bound method with what to raise, before anything else raises it, when the gatekeeper is closed.
@@ -334,6 +336,11 @@ class AgentView:
     def clock(self) -> Clock:
         """The clocks that it goes by."""
         return self._shared.clock
+
+    def basis(self, url: str) -> object:
+        """Return what a verdict on ``url`` rests on now: the cache entry and the host policy. Compare by equality."""
+        origin = Origin.of(url)
+        return self._entries.get(str(origin)), self._policies.get(origin.pacing_host)
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:
         """Return the rules of ``origin`` that set its pace, None where it is not known; raises Disallowed.
@@ -524,7 +531,7 @@ class AgentView:
 class _Exemption:
     """A gate that lets one request through without asking robots.txt. Raises ConfigurationError without a reason."""
 
-    __slots__ = ("_reason", "_view", "ask_ahead", "pace_rules")
+    __slots__ = ("_reason", "_view", "ask_ahead", "basis", "pace_rules")
 
     def __init__(self, view: AgentView, reason: str) -> None:
         given: object = reason  # exempt=True is soon written
@@ -534,6 +541,7 @@ class _Exemption:
         self._reason = reason
         self.pace_rules = view.pace_rules
         self.ask_ahead = view.ask_ahead
+        self.basis = view.basis
 
     async def check(self, url: str, /) -> Verdict:
         return self._view.exempted(url, self._reason)

@@ -21,9 +21,8 @@ from politesse._gate.host_policy import HostPolicy
 from politesse._gate.identity import Identity
 from politesse._gate.policy_tokens import PolicyTokens
 from politesse._gate.state import Shared
-from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PACES_HELD, PacingOptions
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import TDMREP_JSON, Reservations
 from politesse.clock import SystemClock
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
-    from politesse._pacing.scoped import Pacer
     from politesse.clock import Clock
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.verdict import Reason
@@ -143,10 +141,9 @@ class Gatekeeper(AgentView):
         clock = clock or SystemClock()
         publisher = Publisher()
         pacing = pacing or PacingOptions()
-        pacer: Pacer = LocalPacer(pacing, clock=clock, publisher=publisher)
         if pacing.is_scoped:
             resolver = resolver or SystemResolver()
-            pacer = ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
+        pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
         options = _for_pace(cache or CacheOptions(), pacing)
         fetcher = fetcher or AiohttpFetcher(user_agent, fetch, session=session, resolver=resolver)
         admission = Admission(clock, max_concurrent=options.max_concurrent_fetches)
@@ -243,7 +240,8 @@ class Gatekeeper(AgentView):
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
         shared = self._shared
-        shared.pacer.set_options(origin.pacing_host, None if policy is None else policy.pacing(shared.pacing))
+        limits = (None, None) if policy is None else (policy.min_delay_s, policy.max_concurrent)
+        shared.pacer.set_limits(origin.pacing_host, *limits)
         if policy is None:
             shared.policies.pop(origin.pacing_host, None)
         else:

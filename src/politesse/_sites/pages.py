@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._cache.files import SiteFiles
     from politesse._cache.reading import ReadingThreads
-    from politesse._pacing.scoped import Pacer
     from politesse._pacing.turns import Gate
     from politesse._sites.data_txt import DataRecord, FieldNames
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.ports import Fetcher, FetchRequest, FetchResult, Pacer
     from politesse.robots import RejectedSitemap
     from politesse.verdict import Source, Verdict
 
