@@ -44,7 +44,7 @@ def _scoped(options: PacingOptions, clock: ManualClock) -> Pacer:
 
 
 def _shared(options: PacingOptions, clock: ManualClock) -> Pacer:
-    return pacer_for(replace(options, scope="crawl"), clock=clock, publisher=Publisher())
+    return pacer_for(replace(options, scope="crawl"), clock=clock, publisher=Publisher(), jitter=lambda: 0.0)
 
 
 PACERS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
@@ -271,7 +271,7 @@ async def test_fewer_at_once_binds_as_soon_as_they_end(wide: Desk) -> None:
     first = await wide.take()
     await wide.pass_time(1.1)
     second = await wide.take()
-    await wide.limit(1.0)
+    await wide.limit(1.0, 1)
     await wide.pass_time(1.1)
     assert (await wide.refused())[1] is Bound.IN_FLIGHT
     await wide.end(first, 404)

@@ -12,6 +12,7 @@ close of one gate, but what waits at that gate must not: a SharedPacer knows wha
 from __future__ import annotations
 
 import asyncio
+import random
 from asyncio import _get_running_loop
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
     from politesse.verdict import Bound
 
 
-def pacer_for(options: PacingOptions, *, clock: Clock, publisher: Publisher, resolver: Resolver | None = None) -> Pacer:
+def pacer_for(
+    options: PacingOptions,
+    *,
+    clock: Clock,
+    publisher: Publisher,
+    resolver: Resolver | None = None,
+    jitter: Callable[[], float] = random.random,
+) -> Pacer:
     """Return the pacer of a gate.
 
     Args:
@@ -42,17 +50,18 @@ def pacer_for(options: PacingOptions, *, clock: Clock, publisher: Publisher, res
         clock: the clocks and the timer.
         publisher: receives HeaderOverruled and AddressNotFound.
         resolver: finds the addresses of hosts; needed if ``options.is_scoped``.
+        jitter: returns 0 to 1, to spread the requests to a host that was closed.
     """
+
+    def make(publisher: Publisher) -> Pacer:
+        local = partial(LocalPacer, clock=clock, jitter=jitter, publisher=publisher)
+        if resolver is not None and options.is_scoped:
+            return ScopedPacer(options, local, clock=clock, resolver=resolver, publisher=publisher)
+        return local(options)
+
     if options.scope:
-        return SharedPacer(options, clock=clock, publisher=publisher, resolver=resolver)
-    return _own_pacer(options, clock, publisher, resolver)
-
-
-def _own_pacer(options: PacingOptions, clock: Clock, publisher: Publisher, resolver: Resolver | None) -> Pacer:
-    if resolver is not None and options.is_scoped:
-        make = partial(LocalPacer, clock=clock, publisher=publisher)
-        return ScopedPacer(options, make, clock=clock, resolver=resolver, publisher=publisher)
-    return LocalPacer(options, clock=clock, publisher=publisher)
+        return SharedPacer(options, make, clock=clock, publisher=publisher)
+    return make(publisher)
 
 
 class _Common:
@@ -66,18 +75,18 @@ class _Common:
         gates: how many gates have joined and not closed.
     """
 
-    def __init__(self, options: PacingOptions, clock: Clock, resolver: Resolver | None) -> None:
+    def __init__(self, options: PacingOptions, make: Callable[[Publisher], Pacer], clock: Clock) -> None:
         self.options = options
         self.clock = clock
         self.publisher = Publisher()
-        self.pacer = _own_pacer(options, clock, self.publisher, resolver)
+        self.pacer = make(self.publisher)
         self.gates = 0
 
 
 class _Once:
     """Calls a callback the first time that it is called."""
 
-    def __init__(self, callback: Callable[[], None], called: Callable[[_Once], None]) -> None:
+    def __init__(self, callback: Callable[[], None], called: Callable[[_Once], object]) -> None:
         self._callback: Callable[[], None] | None = callback
         self._called = called
 
@@ -102,23 +111,23 @@ class SharedPacer:
 
     Args:
         options: see PacingOptions; ``scope`` is the name.
+        make: makes the pacer, if this is the first gate of the scope; given what it publishes to.
         clock: the clocks and the timer.
-        publisher: receives what the shared pacer publishes, whichever gate it concerns.
-        resolver: finds the addresses of hosts; that of the first gate is used.
+        publisher: receives what the shared pacer publishes, for all gates.
     """
 
     def __init__(
-        self, options: PacingOptions, *, clock: Clock, publisher: Publisher, resolver: Resolver | None
+        self, options: PacingOptions, make: Callable[[Publisher], Pacer], *, clock: Clock, publisher: Publisher
     ) -> None:
         self._options = options
         self._clock = clock
         self._publisher = publisher
-        self._resolver = resolver
+        self._make = make
         self._limits: dict[str, tuple[float | None, int | None]] = {}
         self._common: _Common | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._waiting: set[asyncio.Task[Permit]] = set()
-        self._callbacks: set[_Once] = set()
+        self._callbacks: dict[_Once, None] = {}  # in the order in which they came
         self._closed = False
         if _get_running_loop() is not None:
             self._pacer()
@@ -149,8 +158,8 @@ class SharedPacer:
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and nothing waits; or when this gate is closed."""
         pacer = self._pacer()
-        once = _Once(callback, self._callbacks.discard)
-        self._callbacks.add(once)
+        once = _Once(callback, self._callbacks.pop)
+        self._callbacks[once] = None
         pacer.when_ready(request, once)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
@@ -217,7 +226,7 @@ class SharedPacer:
         key = (asyncio.get_running_loop(), self._options.scope)
         common = _COMMON.get(key)
         if common is None or not common.gates:
-            common = _COMMON[key] = _Common(self._options, self._clock, self._resolver)
+            common = _COMMON[key] = _Common(self._options, self._make, self._clock)
         elif common.options != self._options:
             raise ConfigurationError(
                 f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not "

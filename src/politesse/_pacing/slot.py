@@ -208,14 +208,16 @@ class Slot:
 
     def busy_until(self, kept_s: float, now_mono: float, now_wall: float) -> float:
         """Return until when more than ``last_mono`` has to be remembered of it, idle as it is."""
-        pace, until_mono = Pace(self.longest_s, Bound.FLOOR), now_mono
+        until_mono = self.last_mono + self.longest_s
         if self.bearing is not None:
             self.bearing.follow(now_mono, now_wall)
-            until_mono += self.bearing.remembered_until_wall - now_wall
-            pace = self.bearing.slow(pace, now_wall, self.options, rate_stated=False)
+            until_mono = max(until_mono, now_mono + (self.bearing.remembered_until_wall - now_wall))
+        for agent in self.agents.values():  # the adaptive delay, and Visit-times of several origins
+            self.schedule(agent, now_mono, now_wall)
+            until_mono = max(until_mono, self.ready_mono)
         if 2.0 * self.longest_s > kept_s:
-            return max(until_mono, self.last_is_known_until(kept_s))
-        return max(until_mono, self.last_mono + pace.interval_s)
+            until_mono = max(until_mono, self.last_is_known_until(kept_s))
+        return until_mono
 
     def _restate(self) -> None:
         options = self.options
