@@ -50,6 +50,7 @@ class Bearing:
     """
 
     __slots__ = (
+        "_closed_s",
         "_failed_wall",
         "_failures",
         "_in_a_row",
@@ -68,6 +69,7 @@ class Bearing:
         self._failures = 0
         self._in_a_row = 0
         self._failed_wall = 0.0
+        self._closed_s = 0.0  # for how long the last refusal closed it
         self._latency_s = 0.0
         self._retrieval_s = 0.0
         self._answered = False
@@ -125,7 +127,7 @@ class Bearing:
             overruled = self._close(headers, elapsed_s, now_wall, options, jitter)
         elif status is not None and self._failures:
             self._in_a_row = 0
-            if now_wall >= self.closed_until_wall + self._last_closed_s():
+            if now_wall >= self.closed_until_wall + self._closed_s:
                 self._failures = 0  # quiet for as long as it was closed: forgiven
         return overruled + self._meter(headers, now_wall, options) if headers else overruled
 
@@ -156,7 +158,7 @@ class Bearing:
     def remembered_until_wall(self) -> float:
         """When all of this may be forgotten: a refusal after as much quiet as it had closed the host for."""
         _, quota_until_wall = self._quota
-        forgiven_wall = self.closed_until_wall + self._last_closed_s() if self._failures else self.closed_until_wall
+        forgiven_wall = self.closed_until_wall + self._closed_s if self._failures else self.closed_until_wall
         return max(forgiven_wall, quota_until_wall)
 
     def _close(
@@ -186,12 +188,10 @@ class Bearing:
             bound = Bound.RETRY_AFTER
         closed_s = min(closed_s, options.backoff_max_s)
         self.close(now_wall + closed_s, bound)
+        self._closed_s = max(0.0, self.closed_until_wall - now_wall)
         if asked_s == closed_s or "retry-after" not in headers:
             return ()
         return (Overruled("retry-after", printable(headers["retry-after"][:100]), closed_s),)
-
-    def _last_closed_s(self) -> float:
-        return max(0.0, self.closed_until_wall - self._failed_wall)
 
     def _meter(self, headers: Mapping[str, str], now_wall: float, options: PacingOptions) -> tuple[Overruled, ...]:
         """Spread the rest of a quota over the rest of its time; wait for the next quota if nothing is left."""

@@ -140,10 +140,11 @@ class LocalPacer:
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
-        now_mono = self._monotonic()
-        slot = self._slots.get(host) or self._new(host, now_mono)
-        slot.heard(now_mono, self._wall()).close(until_wall, bound_by)
-        self._arm(slot)
+        now_mono, now_wall = self._monotonic(), self._wall()
+        if until_wall > now_wall:
+            slot = self._slots.get(host) or self._new(host, now_mono)
+            slot.heard(now_mono, now_wall).close(until_wall, bound_by)
+            self._arm(slot)
 
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed; None if it is open."""

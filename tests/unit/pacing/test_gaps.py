@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -55,6 +56,19 @@ async def test_two_agents_on_one_origin_keep_their_own_gaps(clock: ManualClock) 
         await log.visit(quick)
         gaps = [(await log.visit(slow), await log.visit(quick), await log.visit(quick)) for _ in range(3)]
     assert gaps == [(10.0, 1.0, 1.0)] * 3
+
+
+async def test_agent_that_comes_later_does_not_hurry_one_that_waits(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: Slow\nCrawl-delay: 10\n\nUser-agent: Quick\nDisallow:\n"})
+    log = Log(clock)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        slow, quick = gate.agent(tokens="Slow"), gate.agent(tokens="Quick")
+        await log.visit(quick)
+        for _ in range(3):
+            waiting = asyncio.ensure_future(log.visit(slow))
+            await clock.sleep(0.5)
+            await asyncio.gather(waiting, log.visit(quick))
+    assert log.gaps_s == [1.0, *[10.0, 1.0] * 3]
 
 
 @pytest.mark.parametrize(("before_s", "idle_s", "after_s"), [(1, 5.0, 30), (1, 320.0, 600)])
