@@ -304,8 +304,8 @@ class Pacer(Protocol):
     ) -> None:
         """Count a robots.txt that was fetched without a permit.
 
-        For a host of which no request is remembered, it is the one from which the interval counts. It never restarts
-        an interval: a page that is due stays due, however short a time robots.txt holds.
+        It counts as the request before the first page of a host. It never restarts an interval that a page has waited
+        for: a page that is due stays due, however short a time robots.txt holds.
 
         Args:
             host: the pacing host.

@@ -50,6 +50,7 @@ class Host:
         self.delay_s = {"Alpha": 0.0, "Beta": 0.0}
         self.last_mono = float("-inf")
         self.fetched_mono = float("-inf")
+        self.only_fetched = False
         self.closed_mono = float("-inf")
         self.under_way: list[LocalPermit] = []
         self.waiting: list[asyncio.Task[LocalPermit]] = []
@@ -62,7 +63,8 @@ class Host:
 
     def fetched(self, now_mono: float) -> None:
         self.fetched_mono = now_mono
-        if now_mono > self.last_mono + REMEMBERED_S:
+        if self.only_fetched or now_mono > self.last_mono + REMEMBERED_S:
+            self.only_fetched = not (self.line or self.watching)
             self.last_mono = now_mono
             self.befores.clear()
 
@@ -89,6 +91,7 @@ class PacerMachine(RuleBasedStateMachine):
         self.closed = False
 
     def wants(self, name: str, agent: str) -> TurnRequest:
+        self.hosts[name].only_fetched &= self.closed  # from now on an interval is running for a page
         return TurnRequest(name, name, agent, DELAYS[self.hosts[name].delay_s[agent]])
 
     @rule(name=HOSTS, agent=AGENTS, max_wait_s=st.sampled_from((None, None, None, 0.0, 2.0, 30.0)))

@@ -33,7 +33,7 @@ from politesse._pacing.backoff import CLOSING
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import HeaderOverruled
-from politesse._pacing.slot import LastAsked, Slot, Waiter
+from politesse._pacing.slot import NEVER, LastAsked, Slot, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError
 from politesse.events import Publisher
@@ -77,7 +77,8 @@ class LocalPacer:
         self._publisher = publisher or Publisher()
         self._options_of: dict[str, PacingOptions] = {}
         self._slots: dict[str, Slot] = {}
-        self._last_asked = LastAsked(max(_REMEMBERED_S, min(self._options.max_crawl_delay_s, DAY_S)))
+        kept_s = max(_REMEMBERED_S, min(self._options.max_crawl_delay_s, DAY_S))
+        self._last_asked, self._last_fetched = LastAsked(kept_s), LastAsked(kept_s)
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
 
@@ -131,7 +132,7 @@ class LocalPacer:
 
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a request may start now; True if the pacer is closed."""
-        if self._closed or (request.host not in self._slots and request.host not in self._last_asked):
+        if self._closed:
             return True
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
@@ -161,11 +162,7 @@ class LocalPacer:
         """Count a robots.txt that was fetched without a permit; see ``politesse.ports.Pacer``."""
         now_mono = self._monotonic()
         slot = self._slots.get(host) or self._new(host, now_mono)
-        slot.fetched_mono = now_mono
-        if now_mono > slot.last_is_known_until(self._last_asked.kept_s):
-            slot.last_mono = now_mono
-            slot.marks += 1
-            slot.ready_for = None
+        slot.count_fetch(now_mono, self._last_asked.kept_s)
         if status in CLOSING:
             now_wall = self._wall()
             bearing = slot.heard(now_mono, now_wall)
@@ -276,7 +273,9 @@ class LocalPacer:
 
     def _new(self, host: str, now_mono: float) -> Slot:
         options = self._options_of.get(host, self._options) if self._options_of else self._options
-        slot = self._slots[host] = Slot(host, options, self._last_asked.take(host, now_mono))
+        last_mono = self._last_asked.take(host, now_mono)
+        only_fetched = last_mono == NEVER and (last_mono := self._last_fetched.take(host, now_mono)) != NEVER
+        slot = self._slots[host] = Slot(host, options, last_mono, only_fetched=only_fetched)
         return slot
 
     def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:
@@ -383,7 +382,8 @@ class LocalPacer:
                 self._wakeups.look_later(slot, until_mono)
             else:
                 del self._slots[slot.host]
-                self._last_asked.keep(slot.host, slot.last_mono, now_mono)
+                memory = self._last_fetched if slot.only_fetched else self._last_asked
+                memory.keep(slot.host, slot.last_mono, now_mono)
 
     def _call_watcher(self, slot: Slot, now_mono: float) -> None:
         """Call one watcher that is ready: if it takes the permit, the others would be called in vain."""

@@ -94,6 +94,7 @@ class Slot:
         in_flight: how many requests are under way.
         last_mono: the end of the last request, or the start of it where several may be under way. A fetch of robots.txt
             counts if no request is remembered.
+        only_fetched: whether that was a fetch, and nothing has requested a turn since.
         fetched_mono: when robots.txt was last fetched.
         marks: how often ``last_mono`` was set (generation counter).
         ready_mono: from when on a request of ``ready_for`` may start.
@@ -115,6 +116,7 @@ class Slot:
         "last_mono",
         "longest_s",
         "marks",
+        "only_fetched",
         "options",
         "ready_for",
         "ready_mono",
@@ -122,7 +124,7 @@ class Slot:
         "watchers",
     )
 
-    def __init__(self, host: str, options: PacingOptions, last_mono: float) -> None:
+    def __init__(self, host: str, options: PacingOptions, last_mono: float, *, only_fetched: bool) -> None:
         self.host = host
         self.options = options
         self.agents: dict[str, AgentPace] = {}
@@ -130,6 +132,7 @@ class Slot:
         self.bearing: Bearing | None = None
         self.in_flight = 0
         self.last_mono = last_mono
+        self.only_fetched = only_fetched
         self.fetched_mono = NEVER
         self.marks = 0
         self.ready_mono = NEVER
@@ -146,6 +149,7 @@ class Slot:
 
     def agent(self, request: TurnRequest) -> AgentPace:
         """Return what is stated for the agent of a request, with what the request brings."""
+        self.only_fetched = False
         agent = self.agents.get(request.agent)
         if agent is None:
             agent = self.agents[request.agent] = AgentPace()
@@ -197,6 +201,15 @@ class Slot:
             before_mono = self.fetched_mono
         self.last_mono = before_mono
         self.marks -= 1
+
+    def count_fetch(self, now_mono: float, kept_s: float) -> None:
+        """Count a fetch of robots.txt, unless an interval is running for a page or may have been waited out for one."""
+        self.fetched_mono = now_mono
+        if self.only_fetched or now_mono > self.last_is_known_until(kept_s):
+            self.only_fetched = not (self.waiters or self.watchers)
+            self.last_mono = now_mono
+            self.marks += 1
+            self.ready_for = None
 
     def last_is_known_until(self, kept_s: float) -> float:
         """Return until when ``last_mono`` counts: for ``kept_s``, or for two of the longest intervals known.
@@ -261,6 +274,3 @@ class LastAsked:
         if last_mono is None:
             last_mono = self._older.pop(host, NEVER)
         return last_mono if now_mono - last_mono <= self.kept_s else NEVER
-
-    def __contains__(self, host: str) -> bool:
-        return host in self._younger or host in self._older
