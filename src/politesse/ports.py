@@ -300,15 +300,22 @@ class Pacer(Protocol):
         """Return the Unix time until which ``host`` is closed; None if it is open."""
 
     def count_fetch(
-        self, host: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
     ) -> None:
         """Count a robots.txt that was fetched without a permit.
 
-        It counts as the request before the first page of a host. It never restarts an interval that a page has waited
-        for: a page that is due stays due, however short a time robots.txt holds.
+        The first one of an origin counts as a request to its host. A refresh does not restart an interval that a page
+        has waited for: a page that is due stays due, however short a time robots.txt holds.
 
         Args:
             host: the pacing host.
+            origin: the origin whose robots.txt was fetched, as text.
             status: the HTTP status; 429 and 503 close the host. None for no answer.
             headers: the headers of the answer, names in lower case.
             elapsed_s: how long the answer took, in seconds.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -131,8 +131,8 @@ class Desk:
         self.pacer.close_host(HOST, until_wall, bound_by)
         await settle()
 
-    async def count_fetch(self) -> None:
-        self.pacer.count_fetch(HOST)
+    async def count_fetch(self, origin: str = f"https://{HOST}") -> None:
+        self.pacer.count_fetch(HOST, origin)
         await settle()
 
     async def limit(self, min_delay_s: float | None, max_concurrent: int | None = None, host: str = HOST) -> None:
@@ -398,6 +398,8 @@ async def test_a_fetch_after_another_counts_while_no_page_was_requested(desk: De
 
 
 async def test_a_fetch_of_robots_txt_restarts_no_interval(desk: Desk) -> None:
+    await desk.count_fetch()
+    await desk.pass_time(5.1)
     await desk.visit(rules("Crawl-delay: 5"))
     waiting = desk.ask("first")
     await desk.pass_time(3.0)
@@ -406,6 +408,15 @@ async def test_a_fetch_of_robots_txt_restarts_no_interval(desk: Desk) -> None:
     assert not waiting.done()
     await desk.pass_time(0.2)
     assert waiting.done()
+
+
+async def test_the_first_fetch_of_another_origin_counts(desk: Desk) -> None:
+    await desk.count_fetch()
+    await desk.pass_time(1.1)
+    await desk.visit()
+    await desk.pass_time(0.5)
+    await desk.count_fetch("http://example.com:8080")
+    assert await desk.refused() == (1.0, Bound.FLOOR)
 
 
 async def test_a_fetch_restarts_no_interval_that_counts_from_an_earlier_fetch(desk: Desk) -> None:

@@ -62,9 +62,11 @@ class Host:
         return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
 
     def fetched(self, now_mono: float) -> None:
+        is_first = now_mono > self.fetched_mono + REMEMBERED_S
         self.fetched_mono = now_mono
-        if self.only_fetched or now_mono > self.last_mono + REMEMBERED_S:
-            self.only_fetched = not (self.line or self.watching)
+        if is_first or self.only_fetched or now_mono > self.last_mono + REMEMBERED_S:
+            never = now_mono > self.last_mono + REMEMBERED_S
+            self.only_fetched = not (self.line or self.watching) and (self.only_fetched or never)
             self.last_mono = now_mono
             self.befores.clear()
 
@@ -72,8 +74,6 @@ class Host:
         """Nothing was requested; a later stamp or end stays as it is."""
         if self.befores and self.befores[-1][0] is permit:
             _, before_mono = self.befores.pop()
-            if before_mono == float("-inf") and self.fetched_mono >= permit.started_mono:
-                before_mono = self.fetched_mono
             self.last_mono = before_mono
 
 
@@ -214,7 +214,7 @@ class PacerMachine(RuleBasedStateMachine):
     @rule(name=HOSTS)
     def fetch(self, name: str) -> None:
         """Count a robots.txt: it restarts no interval."""
-        self.pacer.count_fetch(name)
+        self.pacer.count_fetch(name, name)
         self.hosts[name].fetched(self.clock.monotonic())
 
     @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0, 25.0, 590.0, 700.0)))

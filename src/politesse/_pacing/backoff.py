@@ -50,6 +50,7 @@ class Bearing:
     """
 
     __slots__ = (
+        "_answered",
         "_closed_s",
         "_failed_wall",
         "_failures",
@@ -58,7 +59,6 @@ class Bearing:
         "_offset_s",
         "_quota",
         "_retrieval_s",
-        "_answered",
         "closed_by",
         "closed_until_wall",
     )

@@ -1,21 +1,18 @@
 """Spaces the requests of one process: a FIFO for each busy host, one heap and one timer for all.
 
-Theory of operation. A host is busy while a request to it is under way or waits, its interval is not over, or its answers
-have to be remembered; then it has a Slot. After that only the time at which it was last asked is kept (``LastAsked``),
-for ten minutes or for ``max_crawl_delay_s``, whichever is longer: a pace that is learnt while the host is idle binds the
-next request, counted from then.
+Theory of operation. A host is busy, and has a Slot, while a request to it is under way or waits, its interval is not
+over, or its answers have to be remembered. After that only the time at which it was last asked is kept (``LastAsked``),
+for ten minutes or ``max_crawl_delay_s``, whichever is longer, so that a pace learnt while it is idle binds.
 
 What is stated for an agent binds its own requests (``schedule.py``), but the line is one for all agents of a host, and
-nothing overtakes. So the head waits for its own interval, and a request of a quicker agent behind it waits for the head.
-Each is spaced from the request before it by its own interval, no less.
+nothing overtakes. The head waits for its own interval, and a request of a quicker agent behind it waits for the head:
 
     line: A (Crawl-delay 10), B (no delay, floor 1 s); the host was asked at 0
     A starts at 10; B starts at 11, 1 s after the end of A
 
 Only the head is ever woken. It is stamped when it resumes, not when it is woken, and the clock is read again then: a
 task may be resumed late, and a timer may fire early. A waiter that is cancelled, woken or not, leaves the line, and the
-slot is armed for the next one. The state in the slot is changed first, then ``_arm`` is called: it looks at what is next
-(head, watcher, or nothing) and puts the slot into the heap. An entry is valid only while ``armed_mono`` names its time.
+slot is armed for the next one. The slot is changed first, then ``_arm`` looks at what is next in it:
 
     try_start, start -> permit -> end, give_back -> _arm -> heap -> timer -> _look_at -> wake the head
                                                                                       -> call a watcher
@@ -78,7 +75,9 @@ class LocalPacer:
         self._options_of: dict[str, PacingOptions] = {}
         self._slots: dict[str, Slot] = {}
         kept_s = max(_REMEMBERED_S, min(self._options.max_crawl_delay_s, DAY_S))
-        self._last_asked, self._last_fetched = LastAsked(kept_s), LastAsked(kept_s)
+        self._last_asked = LastAsked(kept_s)  # by host: the last request
+        self._last_idle = LastAsked(kept_s)  # by host: the last fetch, where no page was requested since
+        self._last_fetched = LastAsked(kept_s)  # by origin
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
 
@@ -157,12 +156,20 @@ class LocalPacer:
         return closed_until_wall if closed_until_wall > now_wall else None
 
     def count_fetch(
-        self, host: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
     ) -> None:
         """Count a robots.txt that was fetched without a permit; see ``politesse.ports.Pacer``."""
         now_mono = self._monotonic()
         slot = self._slots.get(host) or self._new(host, now_mono)
-        slot.count_fetch(now_mono, self._last_asked.kept_s)
+        is_first = self._last_fetched.take(origin, now_mono) == NEVER
+        self._last_fetched.keep(origin, now_mono, now_mono)
+        slot.count_fetch(origin, self._last_asked.kept_s, now_mono, is_first=is_first)
         if status in CLOSING:
             now_wall = self._wall()
             bearing = slot.heard(now_mono, now_wall)
@@ -213,8 +220,6 @@ class LocalPacer:
     def __repr__(self) -> str:
         return f"<LocalPacer: {len(self)} busy hosts, {self.waiting} waiting, {self.in_flight} in flight>"
 
-    # What a permit calls.
-
     def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer, None for none; the first call measures how long it took."""
         self._record(permit, slot, status, headers, self._monotonic())
@@ -236,7 +241,8 @@ class LocalPacer:
         """Take back a permit with which no request was made."""
         slot.in_flight -= 1
         if slot.marks == permit.marks:  # else another request has come after it
-            slot.given_back(permit.before_mono, permit.started_mono)
+            slot.last_mono = permit.before_mono
+            slot.marks -= 1
         slot.ready_for = None
         self._arm(slot)
 
@@ -246,7 +252,8 @@ class LocalPacer:
             return False
         now_mono = self._monotonic()
         if slot.marks == permit.marks:  # else another request has come after it, and counts
-            slot.given_back(permit.before_mono, permit.started_mono)
+            slot.last_mono = permit.before_mono
+            slot.marks -= 1
         slot.ready_for = None
         if now_mono < self._ready_mono(slot, permit.agent):
             return False
@@ -273,8 +280,10 @@ class LocalPacer:
 
     def _new(self, host: str, now_mono: float) -> Slot:
         options = self._options_of.get(host, self._options) if self._options_of else self._options
-        last_mono = self._last_asked.take(host, now_mono)
-        only_fetched = last_mono == NEVER and (last_mono := self._last_fetched.take(host, now_mono)) != NEVER
+        last_mono, only_fetched = self._last_asked.take(host, now_mono), False
+        if last_mono == NEVER:
+            last_mono = self._last_idle.take(host, now_mono)
+            only_fetched = last_mono != NEVER
         slot = self._slots[host] = Slot(host, options, last_mono, only_fetched=only_fetched)
         return slot
 
@@ -382,7 +391,7 @@ class LocalPacer:
                 self._wakeups.look_later(slot, until_mono)
             else:
                 del self._slots[slot.host]
-                memory = self._last_fetched if slot.only_fetched else self._last_asked
+                memory = self._last_idle if slot.only_fetched else self._last_asked
                 memory.keep(slot.host, slot.last_mono, now_mono)
 
     def _call_watcher(self, slot: Slot, now_mono: float) -> None:

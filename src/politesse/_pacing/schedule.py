@@ -12,9 +12,8 @@ and what the answers of the host say. It counts from the last request of any age
 neither loosens nor tightens the interval of another.
 
 A closure or a window of a Visit-time does not lengthen the interval; the request starts when the interval is over and
-both permit it. The window must be open when the request starts, not now. Where a Request-rate has a window, the interval
-may become shorter when the window ends, before the longer one is over: the schedule is worked out again at that time,
-so it never names a time beyond it.
+both permit it. The window must be open when the request starts, not now. Where a Request-rate has a window, the
+interval may become shorter when the window ends: the schedule is worked out again then, so it never names a later time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns in several scopes at once: a request waits for its host and for all that shares an address or a domain with it.
+"""Turns in several scopes at once: a request waits for its host, and for all that share its address or domain.
 
 Theory of operation. What a site says (Crawl-delay, 429, its slowness) binds in the first scope, the key; the others have
 a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope.
@@ -193,18 +193,24 @@ class ScopedPacer:
         return await self._first.closed_until(await self._finders[0].find(host))
 
     def count_fetch(
-        self, host: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
     ) -> None:
         """Count a robots.txt that was fetched without a permit, in all scopes; its answer speaks for the key."""
         if self._closed:
             return
         request = TurnRequest(host, "", "")
-        requests = self._known(request, lambda: self.count_fetch(host, status, headers, elapsed_s))
+        requests = self._known(request, lambda: self.count_fetch(host, origin, status, headers, elapsed_s))
         if requests is not None:
             first, *others = requests
-            self._first.count_fetch(first.host, status, headers, elapsed_s)
+            self._first.count_fetch(first.host, origin, status, headers, elapsed_s)
             for pacer, part in zip(self._pacers[1:], others, strict=True):
-                pacer.count_fetch(part.host)
+                pacer.count_fetch(part.host, origin)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace one host by its own limits; raises ConfigurationError where the key is not the host."""

@@ -172,11 +172,17 @@ class SharedPacer:
         return await self._pacer().closed_until(host)
 
     def count_fetch(
-        self, host: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
     ) -> None:
         """Count a robots.txt that was fetched without a permit."""
         if not self._closed:
-            self._pacer().count_fetch(host, status, headers, elapsed_s)
+            self._pacer().count_fetch(host, origin, status, headers, elapsed_s)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""

@@ -95,7 +95,6 @@ class Slot:
         last_mono: the end of the last request, or the start of it where several may be under way. A fetch of robots.txt
             counts if no request is remembered.
         only_fetched: whether that was a fetch, and nothing has requested a turn since.
-        fetched_mono: when robots.txt was last fetched.
         marks: how often ``last_mono`` was set (generation counter).
         ready_mono: from when on a request of ``ready_for`` may start.
         bound_by: what binds that.
@@ -110,7 +109,6 @@ class Slot:
         "armed_mono",
         "bearing",
         "bound_by",
-        "fetched_mono",
         "host",
         "in_flight",
         "last_mono",
@@ -133,7 +131,6 @@ class Slot:
         self.in_flight = 0
         self.last_mono = last_mono
         self.only_fetched = only_fetched
-        self.fetched_mono = NEVER
         self.marks = 0
         self.ready_mono = NEVER
         self.bound_by = Bound.FLOOR
@@ -195,18 +192,15 @@ class Slot:
             bound_by = Bound.IN_FLIGHT if self.is_full else Bound.QUEUE
         return NotYet(now_wall + wait_s, bound_by)
 
-    def given_back(self, before_mono: float, started_mono: float) -> None:
-        """Take back the last request: it was not made. Only a fetch of robots.txt may have come after it."""
-        if before_mono == NEVER and self.fetched_mono >= started_mono:
-            before_mono = self.fetched_mono
-        self.last_mono = before_mono
-        self.marks -= 1
+    def count_fetch(self, origin: str, kept_s: float, now_mono: float, *, is_first: bool) -> None:
+        """Count a fetch of robots.txt, unless it is a refresh beside an interval that a page has waited for.
 
-    def count_fetch(self, now_mono: float, kept_s: float) -> None:
-        """Count a fetch of robots.txt, unless an interval is running for a page or may have been waited out for one."""
-        self.fetched_mono = now_mono
-        if self.only_fetched or now_mono > self.last_is_known_until(kept_s):
-            self.only_fetched = not (self.waiters or self.watchers)
+        ``is_first`` is whether none of the same origin is remembered; one of a long interval is remembered here.
+        """
+        if is_first and 2.0 * self.longest_s > kept_s:
+            is_first = not any(origin in agent.by_origin for agent in self.agents.values())
+        if is_first or self.only_fetched or now_mono > self.last_is_known_until(kept_s):
+            self.only_fetched = not (self.waiters or self.watchers) and (self.only_fetched or self.last_mono == NEVER)
             self.last_mono = now_mono
             self.marks += 1
             self.ready_for = None
@@ -244,7 +238,7 @@ class Slot:
 
 
 class LastAsked:
-    """When idle hosts were last asked: 55 to 85 octets a host beside its name, and no timer.
+    """When idle hosts, or origins, were last asked: 55 to 85 octets for each beside its name, and no timer.
 
     Two generations: the younger one becomes the older one after ``kept_s``, or when it is full, and replaces it. So a
     time is kept for ``kept_s`` at least and twice that at most, of up to 250,000 hosts.

@@ -62,7 +62,7 @@ async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
     take(pacer).give_back()
     pacer.close_host("closed.example", MIDNIGHT + 5.0, Bound.BACKOFF)
     pacer.close_host("past.example", MIDNIGHT - 5.0, Bound.BACKOFF)
-    pacer.count_fetch("spent.example")
+    pacer.count_fetch("spent.example", "spent.example")
     assert isinstance(pacer.try_start(wants(rules("Visit-time: 0001-0002"), "night.example")), NotYet)
     clock.advance(61.0)
     assert len(pacer) == 0
@@ -73,7 +73,7 @@ async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_d
     clock = ManualClock()
     pacer = LocalPacer(PacingOptions(max_crawl_delay_s=longest_s), clock=clock)
     for number in range(100):
-        pacer.count_fetch(f"host{number}.example")
+        pacer.count_fetch(f"host{number}.example", f"host{number}.example")
     slow = rules("Crawl-delay: 86400")
     clock.advance(86_399.0)
     assert len(pacer) == 0
@@ -180,7 +180,7 @@ async def test_permits_are_stamped_when_they_are_taken_not_when_they_are_woken()
         (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=0;t=9'}), Bound.RATE_LIMIT),
         (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=2;t=9'}), Bound.RATE_LIMIT),
         (lambda pacer: pacer.close_host(HOST, MIDNIGHT + 9, Bound.RETRY_AFTER), Bound.RETRY_AFTER),
-        (lambda pacer: pacer.count_fetch(HOST), Bound.FLOOR),
+        (lambda pacer: pacer.count_fetch(HOST, HOST), Bound.FLOOR),
         (take, Bound.IN_FLIGHT),
     ],
 )

@@ -140,7 +140,7 @@ async def test_pacing_by_address_lets_any_site_there_bind_all() -> None:
 async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> None:
     desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
     desk.pacer.close_host("a.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
-    desk.pacer.count_fetch("c.example")
+    desk.pacer.count_fetch("c.example", "c.example")
     await settle()
     assert await desk.pacer.closed_until("b.example") == MIDNIGHT + 50
     assert desk.refused("c.example") == (1.0, Bound.FLOOR)
@@ -149,7 +149,7 @@ async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> N
 async def test_robots_txt_is_counted_in_all_scopes() -> None:
     desk = Desk(by_address(min_delay_s=7.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.count_fetch("a.example")
+    desk.pacer.count_fetch("a.example", "a.example")
     assert desk.refused("a.example")[0] == 7.0
     assert desk.refused("b.example")[0] == 7.0
 
@@ -339,7 +339,7 @@ async def test_the_close_tells_everybody() -> None:
     desk.pacer.when_ready(wants(host="b.example"), lambda: called.append(True))
     desk.resolver.gate.clear()
     desk.pacer.when_ready(wants(host="c.example"), lambda: called.append(True))
-    desk.pacer.count_fetch("c.example")
+    desk.pacer.count_fetch("c.example", "c.example")
     in_line, looking_up = desk.ask("a.example"), desk.ask("c.example")
     await settle()
     await desk.pacer.aclose()
@@ -350,7 +350,7 @@ async def test_the_close_tells_everybody() -> None:
     assert called == [True, True]
     with pytest.raises(ClosedError):
         desk.now("b.example")
-    desk.pacer.count_fetch("b.example")
+    desk.pacer.count_fetch("b.example", "b.example")
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ async def test_a_host_that_a_robots_txt_redirects_to_has_answered_a_request_too(
     fetcher = ScriptedFetcher({SITE: led, "https://astray.example": astray})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         await gate.check("https://other.example/x")
-        await clock.sleep(700)  # when it was last asked is remembered for ten minutes
+        await clock.sleep(700)  # the fetch is remembered for ten minutes
         await gate.check(f"{SITE}/x")
         answer = gate.try_turn("https://other.example/x")
         assert isinstance(answer, NotYet)
