@@ -53,8 +53,8 @@ PACERS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared
 class Desk:
     """A pacer, its clock, and who was granted what in which order.
 
-    A pacer over a server cannot answer ``try_start`` before it has heard from there: ``now`` gives it time for that, and
-    takes the second answer. All else awaits.
+    A pacer over a server cannot answer ``try_start`` before it has heard from there: ``now`` gives it time for that,
+    and takes the second answer. All else awaits.
     """
 
     def __init__(self, make: Make, options: PacingOptions) -> None:

@@ -188,7 +188,8 @@ class LocalPacer:
                 min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
                 max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
             )
-        if (slot := self._slots.get(host)) is not None:
+        slot = self._slots.get(host)
+        if slot is not None:
             slot.limit(options)
             self._arm(slot)
 
@@ -221,7 +222,7 @@ class LocalPacer:
         return f"<LocalPacer: {len(self)} busy hosts, {self.waiting} waiting, {self.in_flight} in flight>"
 
     def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
-        """Record an answer, None for none; the first call measures how long it took."""
+        """Record an answer; the first call measures how long it took."""
         self._record(permit, slot, status, headers, self._monotonic())
         self._arm(slot)
 

@@ -1,7 +1,7 @@
 """Turns in several scopes at once: a request waits for its host, and for all that share its address or domain.
 
-Theory of operation. What a site says (Crawl-delay, 429, its slowness) binds in the first scope, the key; the others have
-a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope.
+Theory of operation. What a site says (Crawl-delay, 429, its slowness) binds in the first scope, the key; the others
+have a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope.
 
 Permits are taken in the order of the scopes, always the same, so that no two requests wait for each other, and given
 back when a later one fails. A waiter keeps its host permit while it waits for the address or domain permit: no other

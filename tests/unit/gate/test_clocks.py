@@ -309,7 +309,7 @@ async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_aga
         clock.advance(1.0)
         await (
             settle()
-        )  # the policy has changed and the copy run out, so robots.txt was fetched again: it states a delay
+        )  # policy changed and copy expired: robots.txt was fetched again, and states a delay
         assert (fetcher.count(SITE), waiting.done()) == (2, False)
         step(clock, 3 * DAY)
         clock.advance(200.0)
