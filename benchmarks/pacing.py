@@ -21,9 +21,10 @@ from benchmarks.table import table
 from benchmarks.timing import Contender, Samples, Task, interleave
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
-from politesse._pacing.slot import Permit
 from politesse.clock import SystemClock
+from politesse.ports import TurnRequest
 from politesse.testing import ManualClock
+from politesse.verdict import NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ _INTERVAL_S: Final = 0.05
 _TURNS: Final = 20_000
 _IDLE_HOSTS: Final = 10_000
 
+_AGENT: Final = "ExampleBot"
 _POLITESSE: Final = "politesse, LocalPacer"
 _AIOLIMITER: Final = "aiolimiter, one a host"
 _LOCK: Final = "asyncio.Lock + sleep, one a host"
@@ -63,8 +65,9 @@ class PolitesseLine:
         self.pacer = LocalPacer(PacingOptions(min_delay_s=interval_s, adaptive_factor=0.0), clock=SystemClock())
 
     async def turn(self, host: str) -> float:
-        permit = await self.pacer.start(host, host, None)
-        self.pacer.finish(permit, 200)
+        permit = await self.pacer.start(TurnRequest(host, host, _AGENT))
+        permit.observe(200)
+        permit.end()
         return permit.started_mono
 
 
@@ -200,10 +203,11 @@ async def _pacer_bytes(wait_s: float) -> float:
 
     def ask_all() -> None:
         for host in hosts:
-            permit = pacer.try_start(host, host, None)
-            if not isinstance(permit, Permit):
-                raise TypeError(f"{host} was asked for the first time, and answered {permit}")
-            pacer.finish(permit, 200)
+            permit = pacer.try_start(TurnRequest(host, host, _AGENT))
+            if isinstance(permit, NotYet):
+                raise TypeError(f"the first request to {host} must start at once, not {permit}")
+            permit.observe(200)
+            permit.end()
         clock.advance(wait_s)
 
     try:

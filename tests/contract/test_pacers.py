@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,78 +14,130 @@ import pytest
 
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.scoped import Pacer, ScopedPacer
-from politesse._pacing.slot import Permit
+from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.sharing import pacer_for
 from politesse.errors import ClosedError
 from politesse.events import Publisher
+from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, TooFar
-from tests.unit.pacing.pacing import HOST, MIDNIGHT, ORIGIN, Resolving, at, rules, settle
+from tests.unit.pacing.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules, settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Mapping
 
     from politesse.robots import RuleSet
 
 
-def _local(options: PacingOptions, clock: ManualClock) -> LocalPacer:
+Make = Callable[[PacingOptions, ManualClock], Pacer]
+
+
+def _local(options: PacingOptions, clock: ManualClock) -> Pacer:
     return LocalPacer(options, clock=clock, jitter=lambda: 0.0)
 
 
-def _scoped(options: PacingOptions, clock: ManualClock) -> ScopedPacer:
+def _scoped(options: PacingOptions, clock: ManualClock) -> Pacer:
     """One with a wider scope that never binds."""
     options = replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
-    return ScopedPacer(options, clock=clock, resolver=Resolving({}), publisher=Publisher(), jitter=lambda: 0.0)
+    make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0)
+    return ScopedPacer(options, make, clock=clock, resolver=Resolving({}), publisher=Publisher())
 
 
-PACERS: dict[str, Callable[[PacingOptions, ManualClock], Pacer]] = {
-    "local": _local,
-    "scoped": _scoped,
-}
+def _shared(options: PacingOptions, clock: ManualClock) -> Pacer:
+    return pacer_for(replace(options, scope="crawl"), clock=clock, publisher=Publisher(), jitter=lambda: 0.0)
+
+
+PACERS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
 
 
 class Desk:
-    """A pacer, its clock, and who was granted what in which order."""
+    """A pacer, its clock, and who was granted what in which order.
 
-    def __init__(self, make: Callable[[PacingOptions, ManualClock], Pacer], options: PacingOptions) -> None:
+    A pacer over a server cannot answer ``try_start`` before it has heard from there: ``now`` gives it time for that,
+    and takes the second answer. All else awaits.
+    """
+
+    def __init__(self, make: Make, options: PacingOptions) -> None:
         self.clock = ManualClock(MIDNIGHT)
         self.pacer = make(options, self.clock)
         self.granted: list[tuple[str, float]] = []
         self.tasks: list[asyncio.Task[Permit]] = []
 
+    def request(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> TurnRequest:
+        return TurnRequest(host, f"https://{host}", agent, rules)
+
     def ask(
-        self, name: str, *, host: str = HOST, rules: RuleSet | None = None, max_wait_s: float | None = None
+        self,
+        name: str,
+        *,
+        host: str = HOST,
+        rules: RuleSet | None = None,
+        agent: str = AGENT,
+        max_wait_s: float | None = None,
     ) -> asyncio.Task[Permit]:
         async def start() -> Permit:
-            permit = await self.pacer.start(host, f"https://{host}", rules, max_wait_s)
-            self.granted.append((name, permit.started_mono))
+            permit = await self.pacer.start(self.request(rules, host, agent), max_wait_s)
+            self.granted.append((name, self.clock.monotonic()))
             return permit
 
         task = asyncio.get_running_loop().create_task(start())
         self.tasks.append(task)
         return task
 
+    def granted_at(self, name: str) -> float:
+        return dict(self.granted)[name]
+
     async def pass_time(self, seconds: float) -> None:
-        """In steps, so that whoever is woken acts before the clock goes on."""
+        """In steps, so that whatever is woken acts before the clock goes on."""
         end = self.clock.monotonic() + seconds
         await settle()
         while (left := end - self.clock.monotonic()) > 1e-9:
             self.clock.advance(min(left, 0.01))
             await settle()
 
-    def now(self, rules: RuleSet | None = None, host: str = HOST) -> Permit | NotYet:
-        return self.pacer.try_start(host, f"https://{host}", rules)
+    async def now(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> Permit | NotYet:
+        answer = self.pacer.try_start(self.request(rules, host, agent))
+        if isinstance(answer, NotYet):
+            await settle()
+            answer = self.pacer.try_start(self.request(rules, host, agent))
+        return answer
 
-    def take(self, rules: RuleSet | None = None, host: str = HOST) -> Permit:
-        permit = self.now(rules, host)
-        assert isinstance(permit, Permit), permit
-        return permit
+    async def take(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> Permit:
+        answer = await self.now(rules, host, agent)
+        assert not isinstance(answer, NotYet), answer
+        return answer
 
-    def refused(self, rules: RuleSet | None = None, host: str = HOST) -> tuple[float, Bound]:
+    async def refused(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> tuple[float, Bound]:
         """How many seconds from now on, and what binds."""
-        answer = self.now(rules, host)
+        answer = await self.now(rules, host, agent)
         assert isinstance(answer, NotYet)
         return round(answer.not_before - self.clock.wall(), 3), answer.bound_by
+
+    async def end(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
+        if status is not None:
+            permit.observe(status, headers or {})
+        permit.end()
+        await settle()
+
+    async def visit(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> None:
+        """One request that is answered with 200 at once."""
+        await self.end(await self.take(rules, host, agent), 200)
+
+    async def give_back(self, permit: Permit) -> None:
+        permit.give_back()
+        await settle()
+
+    async def close_host(self, until_wall: float, bound_by: Bound) -> None:
+        self.pacer.close_host(HOST, until_wall, bound_by)
+        await settle()
+
+    async def count_fetch(self, origin: str = f"https://{HOST}") -> None:
+        self.pacer.count_fetch(HOST, origin)
+        await settle()
+
+    async def limit(self, min_delay_s: float | None, max_concurrent: int | None = None, host: str = HOST) -> None:
+        self.pacer.set_limits(host, min_delay_s, max_concurrent)
+        await settle()
 
     async def aclose(self) -> None:
         await self.pacer.aclose()
@@ -111,64 +165,66 @@ async def wide(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
 
 
 async def test_the_first_request_to_a_host_starts_at_once(desk: Desk) -> None:
-    permit = await desk.pacer.start(HOST, ORIGIN, None)
-    assert (permit.key, permit.started_mono, permit.waited) == (HOST, 0.0, False)
+    permit = await desk.pacer.start(desk.request())
+    assert (desk.clock.monotonic(), permit.waited) == (0.0, False)
 
 
 async def test_the_next_starts_an_interval_after_the_end(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     await desk.pass_time(3.0)
-    desk.pacer.finish(permit, 404)
+    await desk.end(permit, 404)
     second = desk.ask("second")
     await desk.pass_time(2.99)
     assert not second.done()  # three seconds for an answer are an adaptive delay of as many
     await desk.pass_time(0.02)
-    assert (await second).started_mono == pytest.approx(6.0, abs=0.01)
-    assert second.result().waited
+    assert (await second).waited
+    assert desk.granted_at("second") == pytest.approx(6.0, abs=0.01)
 
 
 async def test_one_request_at_a_time(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     waiting = desk.ask("second")
     await desk.pass_time(100.0)
     assert not waiting.done()
-    assert desk.refused()[1] in {Bound.IN_FLIGHT, Bound.QUEUE}
-    desk.pacer.finish(permit)
+    assert (await desk.refused())[1] in {Bound.IN_FLIGHT, Bound.QUEUE}
+    await desk.end(permit)
     await desk.pass_time(200.0)
     assert waiting.done()
 
 
 async def test_hosts_do_not_wait_for_each_other(desk: Desk) -> None:
     for number in range(20):
-        desk.take(host=f"host{number}.example")
+        await desk.take(host=f"host{number}.example")
     assert desk.pacer.in_flight == 20
 
 
 async def test_no_interval_where_none_is_asked_for(desk: Desk) -> None:
-    desk.pacer.set_options(HOST, PacingOptions(min_delay_s=0.0))
+    await desk.limit(0.0)
     for _ in range(5):
-        desk.pacer.finish(desk.take(), 200)
+        await desk.visit()
 
 
 async def test_whoever_came_first_is_first(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     for number in range(6):
         desk.ask(str(number))
         await settle()
     for number in range(6):
         await desk.pass_time(1.01)
         assert [name for name, _ in desk.granted] == [str(earlier) for earlier in range(number + 1)]
-        desk.pacer.finish(desk.tasks[number].result(), 200)
+        await desk.end(desk.tasks[number].result(), 200)
     stamps = [stamp for _, stamp in desk.granted]
     assert all(later - earlier >= 1.0 for earlier, later in pairwise(stamps))
 
 
 async def test_a_newcomer_does_not_pass_those_who_wait(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     first = desk.ask("first")
     await settle()
     desk.clock.advance(1.5)  # the first is woken, and has not run yet
-    assert desk.refused() == (0.0, Bound.QUEUE)
+    answer = desk.pacer.try_start(desk.request())
+    assert isinstance(answer, NotYet)
+    assert (answer.not_before, answer.bound_by) == (desk.clock.wall(), Bound.QUEUE)
     newcomer = desk.ask("newcomer")
     await settle()
     assert first.done()
@@ -176,12 +232,12 @@ async def test_a_newcomer_does_not_pass_those_who_wait(desk: Desk) -> None:
 
 
 async def test_ending_a_permit_twice_has_no_effect(desk: Desk) -> None:
-    permit = desk.take()
-    desk.pacer.finish(permit, 200)
-    desk.pacer.finish(permit, 429)
-    desk.pacer.give_back(permit)
+    permit = await desk.take()
+    await desk.end(permit, 200)
+    await desk.end(permit, 429)
+    await desk.give_back(permit)
     assert desk.pacer.in_flight == 0
-    assert desk.refused() == (1.0, Bound.FLOOR)
+    assert await desk.refused() == (1.0, Bound.FLOOR)
 
 
 # Several at once
@@ -196,43 +252,44 @@ async def test_several_may_be_under_way_an_interval_from_start_to_start(wide: De
     assert stamps == pytest.approx([0.0, 1.0, 2.0], abs=0.05)
     assert stamps[1] - stamps[0] >= 1.0
     assert stamps[2] - stamps[1] >= 1.0
-    wide.pacer.finish(wide.tasks[1].result(), 200)
-    wide.pacer.finish(wide.tasks[0].result(), 200)
+    await wide.end(wide.tasks[1].result(), 200)
+    await wide.end(wide.tasks[0].result(), 200)
     await wide.pass_time(20.0)
     assert [name for name, _ in wide.granted] == list("01234")
     assert wide.granted[4][1] - wide.granted[3][1] >= 1.0
 
 
 async def test_more_at_once_counts_from_the_start_of_what_is_under_way(desk: Desk) -> None:
-    desk.pacer.set_options(HOST, PacingOptions(min_delay_s=10.0))
-    desk.take()
+    await desk.limit(10.0)
+    await desk.take()
     await desk.pass_time(1.0)
-    desk.pacer.set_options(HOST, PacingOptions(min_delay_s=10.0, max_concurrent=2))
-    assert desk.refused() == (9.0, Bound.FLOOR)
+    await desk.limit(10.0, 2)
+    assert await desk.refused() == (9.0, Bound.FLOOR)
 
 
 async def test_fewer_at_once_binds_as_soon_as_they_end(wide: Desk) -> None:
-    first = wide.take()
+    first = await wide.take()
     await wide.pass_time(1.1)
-    second = wide.take()
-    wide.pacer.set_options(HOST, PacingOptions(min_delay_s=1.0))
+    second = await wide.take()
+    await wide.limit(1.0, 1)
     await wide.pass_time(1.1)
-    assert wide.refused()[1] is Bound.IN_FLIGHT
-    wide.pacer.finish(first, 404)
-    assert wide.refused()[1] is not Bound.QUEUE
+    assert (await wide.refused())[1] is Bound.IN_FLIGHT
+    await wide.end(first, 404)
+    assert (await wide.refused())[1] is not Bound.QUEUE
     await wide.pass_time(1.5)
-    wide.pacer.finish(second, 404)
+    await wide.end(second, 404)
     waiting = wide.ask("third")
     end = wide.clock.monotonic()
     await wide.pass_time(30.0)
-    assert (await waiting).started_mono >= end + 1.0
+    await waiting
+    assert wide.granted_at("third") >= end + 1.0
 
 
 # What is said while others wait
 
 
 async def test_a_new_crawl_delay_binds_those_who_wait(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(rules()), 200)
+    await desk.visit(rules())
     waiting = [desk.ask("first", rules=rules()), desk.ask("second", rules=rules("Crawl-delay: 30"))]
     await desk.pass_time(29.9)
     assert not any(task.done() for task in waiting)
@@ -242,7 +299,7 @@ async def test_a_new_crawl_delay_binds_those_who_wait(desk: Desk) -> None:
 
 async def test_a_shorter_crawl_delay_frees_those_who_wait(desk: Desk) -> None:
     slow = rules("Crawl-delay: 1000")
-    desk.pacer.finish(desk.take(slow), 200)
+    await desk.visit(slow)
     first = desk.ask("first", rules=slow)
     await settle()
     desk.ask("second", rules=rules("Crawl-delay: 5"))
@@ -251,17 +308,19 @@ async def test_a_shorter_crawl_delay_frees_those_who_wait(desk: Desk) -> None:
 
 
 async def test_the_slowest_origin_of_a_host_binds(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(rules("Crawl-delay: 20")), 200)
-    assert isinstance(desk.pacer.try_start(HOST, "http://example.com:8080", rules("Crawl-delay: 2")), NotYet)
-    assert desk.refused(rules("Crawl-delay: 3")) == (3.0, Bound.CRAWL_DELAY)
+    await desk.visit(rules("Crawl-delay: 20"))
+    assert isinstance(
+        desk.pacer.try_start(TurnRequest(HOST, "http://example.com:8080", AGENT, rules("Crawl-delay: 2"))), NotYet
+    )
+    assert await desk.refused(rules("Crawl-delay: 3")) == (3.0, Bound.CRAWL_DELAY)
 
 
 async def test_a_closing_binds_those_who_wait(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     waiting = desk.ask("first")
     await desk.pass_time(0.5)
-    desk.pacer.close(HOST, desk.clock.wall() + 60.0, Bound.RETRY_AFTER)
-    assert desk.refused() == (60.0, Bound.RETRY_AFTER)
+    await desk.close_host(desk.clock.wall() + 60.0, Bound.RETRY_AFTER)
+    assert await desk.refused() == (60.0, Bound.RETRY_AFTER)
     await desk.pass_time(59.9)
     assert not waiting.done()
     await desk.pass_time(0.2)
@@ -269,11 +328,11 @@ async def test_a_closing_binds_those_who_wait(desk: Desk) -> None:
 
 
 async def test_a_closing_binds_one_who_was_woken_already(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     waiting = desk.ask("first")
     await settle()
     desk.clock.advance(1.5)
-    desk.pacer.close(HOST, desk.clock.wall() + 60.0, Bound.BACKOFF)
+    desk.pacer.close_host(HOST, desk.clock.wall() + 60.0, Bound.BACKOFF)
     await desk.pass_time(59.9)
     assert not waiting.done()
     await desk.pass_time(0.2)
@@ -283,10 +342,10 @@ async def test_a_closing_binds_one_who_was_woken_already(desk: Desk) -> None:
 async def test_429_closes_the_host_however_fast_it_comes(desk: Desk) -> None:
     closed_s = []
     for _ in range(4):
-        permit = desk.take()
+        permit = await desk.take()
         desk.clock.advance(0.002)
-        desk.pacer.finish(permit, 429)
-        wait_s, bound_by = desk.refused()
+        await desk.end(permit, 429)
+        wait_s, bound_by = await desk.refused()
         assert bound_by is Bound.BACKOFF
         closed_s.append(wait_s)
         desk.clock.advance(wait_s + 0.001)
@@ -294,59 +353,155 @@ async def test_429_closes_the_host_however_fast_it_comes(desk: Desk) -> None:
 
 
 async def test_a_429_of_one_request_binds_what_runs_beside_it(wide: Desk) -> None:
-    first = wide.take()
+    first = await wide.take()
     await wide.pass_time(1.1)
-    second = wide.take()
-    wide.pacer.finish(first, 429, {"retry-after": "90"})
-    wide.pacer.finish(second, 200)
-    assert wide.refused() == (90.0, Bound.RETRY_AFTER)
+    second = await wide.take()
+    await wide.end(first, 429, {"retry-after": "90"})
+    await wide.end(second, 200)
+    assert await wide.refused() == (90.0, Bound.RETRY_AFTER)
 
 
 @pytest.mark.parametrize("value", ["-1", "99999999999", "soon", "0", "Thu, 01 Jan 1970 00:00:00 GMT", "\x00"])
 async def test_no_retry_after_leaves_a_host_open_or_closed_for_good(desk: Desk, value: str) -> None:
-    desk.pacer.finish(desk.take(), 503, {"retry-after": value})
-    wait_s, _ = desk.refused()
+    await desk.end(await desk.take(), 503, {"retry-after": value})
+    wait_s, _ = await desk.refused()
     assert 1.0 <= wait_s <= 86_400.0
 
 
 async def test_closed_until_tells_the_closing_and_only_that(desk: Desk) -> None:
     assert await desk.pacer.closed_until(HOST) is None
-    desk.pacer.finish(desk.take(rules("Crawl-delay: 100")), 200)
+    await desk.visit(rules("Crawl-delay: 100"))
     assert await desk.pacer.closed_until(HOST) is None
-    desk.pacer.close(HOST, MIDNIGHT + 30.0, Bound.BACKOFF)
+    await desk.close_host(MIDNIGHT + 30.0, Bound.BACKOFF)
     assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 30.0
-    desk.pacer.close(HOST, MIDNIGHT + 20.0, Bound.BACKOFF)
+    await desk.close_host(MIDNIGHT + 20.0, Bound.BACKOFF)
     assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 30.0
     await desk.pass_time(30.001)
     assert await desk.pacer.closed_until(HOST) is None
 
 
-async def test_what_was_spent_without_a_turn_counts(desk: Desk) -> None:
-    desk.pacer.spend(HOST)
-    assert desk.refused(rules("Crawl-delay: 5")) == (5.0, Bound.CRAWL_DELAY)
+async def test_a_fetch_of_robots_txt_counts_where_no_request_is_remembered(desk: Desk) -> None:
+    await desk.count_fetch()
+    assert await desk.refused(rules("Crawl-delay: 5")) == (5.0, Bound.CRAWL_DELAY)
+    await desk.pass_time(5.1)
+    await desk.visit()
+    await desk.pass_time(700.0)
+    await desk.count_fetch()
+    assert await desk.refused(rules("Crawl-delay: 5")) == (5.0, Bound.CRAWL_DELAY)
+
+
+async def test_a_fetch_after_another_counts_while_no_page_was_requested(desk: Desk) -> None:
+    await desk.count_fetch()
+    await desk.pass_time(60.0)
+    await desk.count_fetch()
+    assert await desk.refused(rules("Crawl-delay: 5")) == (5.0, Bound.CRAWL_DELAY)
+
+
+async def test_a_fetch_of_robots_txt_restarts_no_interval(desk: Desk) -> None:
+    await desk.count_fetch()
+    await desk.pass_time(5.1)
+    await desk.visit(rules("Crawl-delay: 5"))
     waiting = desk.ask("first")
     await desk.pass_time(3.0)
-    desk.pacer.spend(HOST)
-    await desk.pass_time(4.9)
+    await desk.count_fetch()
+    await desk.pass_time(1.9)
     assert not waiting.done()
     await desk.pass_time(0.2)
     assert waiting.done()
 
 
+async def test_the_first_fetch_of_another_origin_counts(desk: Desk) -> None:
+    await desk.count_fetch()
+    await desk.pass_time(1.1)
+    await desk.visit()
+    await desk.pass_time(0.5)
+    await desk.count_fetch("http://example.com:8080")
+    assert await desk.refused() == (1.0, Bound.FLOOR)
+
+
+async def test_a_fetch_restarts_no_interval_that_counts_from_an_earlier_fetch(desk: Desk) -> None:
+    await desk.count_fetch()
+    waiting = desk.ask("first", rules=rules("Crawl-delay: 1000"))
+    await desk.pass_time(0.1)
+    desk.clock.advance(999.0)
+    await desk.count_fetch()
+    await desk.pass_time(1.0)
+    assert waiting.done()
+
+
+# Several agents
+
+
+async def test_each_agent_keeps_its_own_interval(desk: Desk) -> None:
+    slow, quick = rules("Crawl-delay: 10"), rules()
+    await desk.visit(quick, agent="Quick")
+    assert await desk.refused(slow, agent="Slow") == (10.0, Bound.CRAWL_DELAY)
+    assert await desk.refused(quick, agent="Quick") == (1.0, Bound.FLOOR)
+    await desk.pass_time(1.01)
+    await desk.visit(quick, agent="Quick")
+    await desk.pass_time(9.9)
+    assert (await desk.refused(slow, agent="Slow"))[1] is Bound.CRAWL_DELAY
+    await desk.pass_time(0.11)
+    await desk.visit(slow, agent="Slow")
+    assert await desk.refused(quick, agent="Quick") == (1.0, Bound.FLOOR)
+
+
+async def test_a_quick_agent_waits_for_a_slow_head_and_not_for_its_interval(desk: Desk) -> None:
+    await desk.visit()
+    slow = desk.ask("slow", rules=rules("Crawl-delay: 10"), agent="Slow")
+    await settle()
+    quick = desk.ask("quick", rules=rules(), agent="Quick")
+    await settle()
+    assert await desk.refused(rules(), agent="Quick") == (10.0, Bound.CRAWL_DELAY)
+    await desk.pass_time(10.1)
+    assert (slow.done(), quick.done()) == (True, False)
+    await desk.end(slow.result(), 200)
+    await desk.pass_time(1.1)
+    assert quick.done()
+
+
+async def test_watchers_of_each_agent_are_called_at_its_own_time(desk: Desk) -> None:
+    await desk.visit()
+    called: list[tuple[str, float]] = []
+    for agent, said in (("Slow", rules("Crawl-delay: 10")), ("Quick", rules())):
+        desk.pacer.when_ready(
+            desk.request(said, agent=agent),
+            lambda agent=agent: called.append((agent, desk.clock.monotonic())),  # type: ignore[misc]
+        )
+    await desk.pass_time(12.0)
+    assert [agent for agent, _ in called] == ["Quick", "Slow"]
+    assert [at_mono for _, at_mono in called] == pytest.approx([1.0, 10.0], abs=0.02)
+
+
+# What is learnt while a host is idle
+
+
+@pytest.mark.parametrize(("idle_s", "delay_s"), [(5.0, 30), (320.0, 600), (590.0, 600)])
+async def test_a_pace_learnt_while_a_host_was_idle_binds_the_next_request(
+    desk: Desk, idle_s: float, delay_s: int
+) -> None:
+    await desk.visit(rules("Crawl-delay: 1"))
+    await desk.pass_time(2.0)
+    desk.clock.advance(idle_s - 2.0)
+    wait_s, bound_by = await desk.refused(rules(f"Crawl-delay: {delay_s}"))
+    assert wait_s == pytest.approx(delay_s - idle_s, abs=0.01)
+    assert bound_by is Bound.CRAWL_DELAY
+
+
 async def test_options_of_one_host_are_its_own_and_bind_those_who_wait(desk: Desk) -> None:
     for host in (HOST, "other.example"):
-        desk.pacer.finish(desk.take(host=host), 200)
+        await desk.visit(host=host)
     waiting = desk.ask("first")
     await settle()
-    desk.pacer.set_options(HOST, PacingOptions(min_delay_s=10.0))
-    assert desk.refused() == (10.0, Bound.FLOOR)
-    assert desk.refused(host="other.example") == (1.0, Bound.FLOOR)
-    desk.pacer.set_options("new.example", PacingOptions(min_delay_s=7.0))
-    desk.pacer.finish(desk.take(host="new.example"), 200)
-    assert desk.refused(host="new.example") == (7.0, Bound.FLOOR)
+    await desk.limit(10.0)
+    assert await desk.refused() == (10.0, Bound.FLOOR)
+    assert await desk.refused(host="other.example") == (1.0, Bound.FLOOR)
+    await desk.limit(7.0, host="new.example")
+    await desk.visit(host="new.example")
+    assert await desk.refused(host="new.example") == (7.0, Bound.FLOOR)
     await desk.pass_time(5.0)
     assert not waiting.done()
-    desk.pacer.set_options(HOST, None)
+    await desk.limit(None)
     await desk.pass_time(0.1)
     assert waiting.done()
 
@@ -356,30 +511,30 @@ async def test_options_of_one_host_are_its_own_and_bind_those_who_wait(desk: Des
 
 async def test_visit_time_opens_the_queue(desk: Desk) -> None:
     night = rules("Visit-time: 0100-0130")
-    assert desk.refused(night) == (3600.0, Bound.VISIT_TIME)
+    assert await desk.refused(night) == (3600.0, Bound.VISIT_TIME)
     waiting = desk.ask("first", rules=night)
     await settle()
     desk.clock.advance(3599.9)
     await settle()
     assert not waiting.done()
     await desk.pass_time(0.2)
-    permit = await waiting
-    assert at("0100") <= MIDNIGHT + permit.started_mono < at("0100", 0.1)
+    await waiting
+    assert at("0100") <= MIDNIGHT + desk.granted_at("first") < at("0100", 0.1)
 
 
 async def test_visit_time_past_midnight(desk: Desk) -> None:
     night = rules("Visit-time: 2300-0059")
-    desk.pacer.finish(desk.take(night), 200)
+    await desk.visit(night)
     desk.clock.advance(3600.0 - 0.5)
-    desk.pacer.finish(desk.take(night), 200)
+    await desk.visit(night)
     # The interval ends when the window has been closed for half a second.
-    assert desk.refused(night) == (22 * 3600.0 + 0.5, Bound.VISIT_TIME)
+    assert await desk.refused(night) == (22 * 3600.0 + 0.5, Bound.VISIT_TIME)
 
 
 async def test_windows_that_never_meet_leave_nobody_in(desk: Desk) -> None:
-    desk.now(rules("Visit-time: 0100-0200"))
+    await desk.now(rules("Visit-time: 0100-0200"))
     for _ in range(60):
-        answer = desk.pacer.try_start(HOST, "http://example.com", rules("Visit-time: 0300-0400"))
+        answer = desk.pacer.try_start(TurnRequest(HOST, "http://example.com", AGENT, rules("Visit-time: 0300-0400")))
         assert isinstance(answer, NotYet)
         assert answer.not_before > desk.clock.wall()
         desk.clock.advance(answer.not_before - desk.clock.wall())
@@ -388,7 +543,7 @@ async def test_windows_that_never_meet_leave_nobody_in(desk: Desk) -> None:
 async def test_a_rate_binds_inside_its_window_and_no_longer(desk: Desk) -> None:
     hourly = rules("Request-rate: 1/1d 0100-0159")
     desk.clock.advance(3600.0)
-    desk.pacer.finish(desk.take(hourly), 200)
+    await desk.visit(hourly)
     waiting = desk.ask("first", rules=hourly)
     await settle()
     desk.clock.advance(3599.0)
@@ -402,40 +557,40 @@ async def test_a_rate_binds_inside_its_window_and_no_longer(desk: Desk) -> None:
 
 
 async def test_what_is_given_back_has_cost_nothing(desk: Desk) -> None:
-    desk.pacer.give_back(desk.take())
-    permit = desk.take()
-    desk.pacer.finish(permit, 200)
+    await desk.give_back(await desk.take())
+    permit = await desk.take()
+    await desk.end(permit, 200)
     await desk.pass_time(1.1)
-    desk.pacer.give_back(desk.take())
-    desk.pacer.give_back(desk.take())
+    await desk.give_back(await desk.take())
+    await desk.give_back(await desk.take())
     assert desk.pacer.in_flight == 0
 
 
 async def test_what_is_given_back_goes_to_the_next(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     waiting = desk.ask("next")
     await desk.pass_time(5.0)
-    desk.pacer.give_back(permit)
+    await desk.give_back(permit)
     await desk.pass_time(0.05)
     assert waiting.done()
 
 
 async def test_giving_back_takes_back_nothing_that_came_after(wide: Desk) -> None:
-    first = wide.take()
-    wide.pacer.spend(HOST)  # at the same instant
-    wide.pacer.give_back(first)
-    assert wide.refused() == (1.0, Bound.FLOOR)
+    first = await wide.take()
+    await wide.count_fetch()  # at the same instant
+    await wide.give_back(first)
+    assert await wide.refused() == (1.0, Bound.FLOOR)
 
 
 async def test_giving_back_among_several_frees_its_place(wide: Desk) -> None:
-    wide.pacer.give_back(wide.take())
-    wide.take()
-    assert wide.refused() == (1.0, Bound.FLOOR)
+    await wide.give_back(await wide.take())
+    await wide.take()
+    assert await wide.refused() == (1.0, Bound.FLOOR)
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 2])
 async def test_a_cancelled_waiter_loses_nobody_a_slot(desk: Desk, cancelled: int) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     tasks = [desk.ask(str(number)) for number in range(3)]
     await desk.pass_time(0.5)
     tasks[cancelled].cancel()
@@ -443,14 +598,14 @@ async def test_a_cancelled_waiter_loses_nobody_a_slot(desk: Desk, cancelled: int
     left = [task for number, task in enumerate(tasks) if number != cancelled]
     assert left[0].done()
     assert not left[1].done()
-    desk.pacer.finish(left[0].result(), 200)
+    await desk.end(left[0].result(), 200)
     await desk.pass_time(1.1)
     assert left[1].done()
     assert desk.pacer.waiting == 0
 
 
 async def test_a_waiter_cancelled_after_it_was_woken_loses_nobody_a_slot(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     first, second = desk.ask("first"), desk.ask("second")
     await settle()
     desk.clock.advance(1.5)  # wakes the first, which has not run yet
@@ -461,7 +616,7 @@ async def test_a_waiter_cancelled_after_it_was_woken_loses_nobody_a_slot(desk: D
 
 
 async def test_all_waiters_cancelled_at_once_leave_nothing(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     tasks = [desk.ask(str(number)) for number in range(10)]
     await settle()
     desk.clock.advance(1.5)
@@ -469,13 +624,13 @@ async def test_all_waiters_cancelled_at_once_leave_nothing(desk: Desk) -> None:
         task.cancel()
     await settle()
     assert desk.pacer.waiting == 0
-    desk.take()
+    await desk.take()
 
 
 async def test_too_far_at_once_where_it_is_known(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 429, {"retry-after": "600"})
+    await desk.end(await desk.take(), 429, {"retry-after": "600"})
     with pytest.raises(TooFar, match="within 10 s") as raised:
-        await desk.pacer.start(HOST, ORIGIN, None, 10.0)
+        await desk.pacer.start(desk.request(), 10.0)
     assert raised.value.not_yet.not_before == MIDNIGHT + 600.0
     assert raised.value.not_yet.bound_by is Bound.RETRY_AFTER
     assert desk.clock.monotonic() == 0.0
@@ -483,7 +638,7 @@ async def test_too_far_at_once_where_it_is_known(desk: Desk) -> None:
 
 
 async def test_too_far_after_waiting_where_it_was_not(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     patient, hurried = desk.ask("patient"), desk.ask("hurried", max_wait_s=5.0)
     await desk.pass_time(4.9)
     assert not hurried.done()
@@ -491,31 +646,31 @@ async def test_too_far_after_waiting_where_it_was_not(desk: Desk) -> None:
     with pytest.raises(TooFar) as raised:
         await hurried
     assert raised.value.not_yet.bound_by is Bound.IN_FLIGHT
-    desk.pacer.finish(permit, 404)
+    await desk.end(permit, 404)
     await desk.pass_time(10.0)
     assert patient.done()
 
 
 async def test_who_does_not_want_to_wait_does_not(desk: Desk) -> None:
-    permit = await desk.pacer.start(HOST, ORIGIN, None, 0.0)
-    desk.pacer.finish(permit, 200)
+    permit = await desk.pacer.start(desk.request(), 0.0)
+    await desk.end(permit, 200)
     with pytest.raises(TooFar):
-        await desk.pacer.start(HOST, ORIGIN, None, 0.0)
+        await desk.pacer.start(desk.request(), 0.0)
 
 
 async def test_too_far_holds_for_one_who_was_woken_in_vain(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     hurried = desk.ask("hurried", max_wait_s=1.5)
     await settle()
     desk.clock.advance(1.5)  # wakes it for its slot, then for its time
-    desk.pacer.close(HOST, desk.clock.wall() + 600.0, Bound.BACKOFF)
+    desk.pacer.close_host(HOST, desk.clock.wall() + 600.0, Bound.BACKOFF)
     await settle()
     with pytest.raises(TooFar):
         await asyncio.wait_for(hurried, 1)
 
 
 async def test_one_whose_time_is_up_does_not_pass_the_head(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     head, hurried = desk.ask("head"), desk.ask("hurried", max_wait_s=1.2)
     await settle()
     desk.clock.advance(1.5)
@@ -529,9 +684,9 @@ async def test_one_whose_time_is_up_does_not_pass_the_head(desk: Desk) -> None:
 
 
 async def test_closing_tells_everybody_who_waits(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     for host in (HOST, "other.example"):
-        desk.now(host=host)
+        await desk.now(host=host)
         desk.ask(host, host=host)
         desk.ask(host, host=host, max_wait_s=100.0)
     await settle()
@@ -542,12 +697,12 @@ async def test_closing_tells_everybody_who_waits(desk: Desk) -> None:
         with pytest.raises(ClosedError):
             await task
     assert desk.pacer.waiting == 0
-    desk.pacer.finish(permit, 200)  # what is under way may end
+    await desk.end(permit, 200)  # what is under way may end
     await desk.pacer.aclose()
 
 
 async def test_closing_tells_one_who_was_woken_already(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     waiting = desk.ask("first")
     await settle()
     desk.clock.advance(1.5)
@@ -560,24 +715,23 @@ async def test_closing_tells_one_who_was_woken_already(desk: Desk) -> None:
 async def test_nothing_starts_after_closing(desk: Desk) -> None:
     await desk.pacer.aclose()
     with pytest.raises(ClosedError):
-        await desk.pacer.start(HOST, ORIGIN, None)
+        await desk.pacer.start(desk.request())
     with pytest.raises(ClosedError):
-        desk.now()
+        await desk.now()
 
 
 async def test_any_word_about_a_host_after_closing_is_harmless(desk: Desk) -> None:
-    permits = [desk.take(), desk.take(host="other.example")]
+    permits = [await desk.take(), await desk.take(host="other.example")]
     await desk.pacer.aclose()
-    desk.pacer.finish(permits[0], 429, {"retry-after": "5"})
-    desk.pacer.give_back(permits[1])
-    desk.pacer.spend(HOST)
-    desk.pacer.close(HOST, MIDNIGHT + 60, Bound.BACKOFF)
-    desk.pacer.set_options(HOST, PacingOptions())
+    await desk.end(permits[0], 429, {"retry-after": "5"})
+    await desk.give_back(permits[1])
+    await desk.count_fetch()
+    await desk.close_host(MIDNIGHT + 60, Bound.BACKOFF)
     assert desk.pacer.in_flight == 0
 
 
 async def test_one_cancelled_and_told_at_once_leaves_quietly(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     waiting = desk.ask("first", max_wait_s=50.0)
     await settle()
     await desk.pacer.aclose()
@@ -591,49 +745,50 @@ async def test_one_cancelled_and_told_at_once_leaves_quietly(desk: Desk) -> None
 
 
 async def test_a_refusal_holds_back_the_others_before_its_request_has_ended(wide: Desk) -> None:
-    refused = wide.take()
+    refused = await wide.take()
     waiting = wide.ask("second")
     await wide.pass_time(0.5)
-    wide.pacer.observe(refused, 429, {"retry-after": "20"})
+    refused.observe(429, {"retry-after": "20"})
     await wide.pass_time(19.9)
     assert not waiting.done()
     await wide.pass_time(0.2)
-    assert (await waiting).started_mono == pytest.approx(20.5, abs=0.02)
+    await waiting
+    assert wide.granted_at("second") == pytest.approx(20.5, abs=0.02)
 
 
 async def test_a_host_is_as_slow_as_its_headers_not_as_its_body(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     await desk.pass_time(2.0)
-    desk.pacer.observe(permit, 200)
+    permit.observe(200, {})
     await desk.pass_time(50.0)
-    desk.pacer.finish(permit)
-    assert desk.refused() == (2.0, Bound.ADAPTIVE)
+    await desk.end(permit)
+    assert await desk.refused() == (2.0, Bound.ADAPTIVE)
 
 
 async def test_one_answer_observed_twice_is_one_refusal(desk: Desk) -> None:
-    permit = desk.take()
-    desk.pacer.observe(permit, 429)
-    desk.pacer.observe(permit, 429)
-    desk.pacer.finish(permit, 429)
+    permit = await desk.take()
+    permit.observe(429, {})
+    permit.observe(429, {})
+    await desk.end(permit, 429)
     assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 60.0
 
 
 async def test_what_is_observed_after_the_end_has_no_effect(desk: Desk) -> None:
-    permit = desk.take()
-    desk.pacer.finish(permit, 200)
-    desk.pacer.observe(permit, 429)
-    assert desk.refused() == (1.0, Bound.FLOOR)
+    permit = await desk.take()
+    await desk.end(permit, 200)
+    permit.observe(429, {})
+    assert await desk.refused() == (1.0, Bound.FLOOR)
 
 
 async def test_an_origin_that_asks_for_nothing_any_more_holds_nobody_back(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(rules("Crawl-delay: 20")), 200)
+    await desk.visit(rules("Crawl-delay: 20"))
     waiting = desk.ask("second", rules=rules("Crawl-delay: 20"))
     await desk.pass_time(2.0)
     assert not waiting.done()
-    desk.refused()  # nothing is known: nothing changes
+    await desk.refused()  # nothing is known: nothing changes
     await desk.pass_time(0.1)
     assert not waiting.done()
-    desk.refused(rules())
+    await desk.refused(rules())
     await desk.pass_time(0.1)
     assert waiting.done()
 
@@ -642,9 +797,9 @@ async def test_an_origin_that_asks_for_nothing_any_more_holds_nobody_back(desk: 
 
 
 async def test_a_watcher_is_called_when_the_host_is_ready(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     called: list[float] = []
-    desk.pacer.when_ready(HOST, ORIGIN, None, lambda: called.append(desk.clock.monotonic()))
+    desk.pacer.when_ready(desk.request(), lambda: called.append(desk.clock.monotonic()))
     await desk.pass_time(0.9)
     assert not called
     await desk.pass_time(10.0)
@@ -652,46 +807,52 @@ async def test_a_watcher_is_called_when_the_host_is_ready(desk: Desk) -> None:
 
 
 async def test_watchers_are_called_one_after_the_other_while_nobody_takes_the_leave(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+    await desk.visit()
     called: list[int] = []
     for number in range(3):
-        desk.pacer.when_ready(HOST, ORIGIN, None, lambda number=number: called.append(number))  # type: ignore[misc]
+        desk.pacer.when_ready(desk.request(), lambda number=number: called.append(number))  # type: ignore[misc]
     await desk.pass_time(1.1)
     assert called == [0, 1, 2]
 
 
-async def test_a_watcher_that_takes_the_leave_keeps_the_others_from_being_called(desk: Desk) -> None:
-    desk.pacer.finish(desk.take(), 200)
+async def test_a_watcher_that_takes_the_permit_keeps_the_others_from_being_called(desk: Desk) -> None:
+    await desk.visit()
     called: list[Permit] = []
+
+    def take() -> None:
+        permit = desk.pacer.try_start(desk.request())
+        assert not isinstance(permit, NotYet)
+        called.append(permit)
+
     for _ in range(3):
-        desk.pacer.when_ready(HOST, ORIGIN, None, lambda: called.append(desk.take()))
+        desk.pacer.when_ready(desk.request(), take)
     await desk.pass_time(5.0)
     assert len(called) == 1
-    desk.pacer.finish(called[0], 200)
+    await desk.end(called[0], 200)
     await desk.pass_time(4.1)  # four seconds of request are an adaptive delay of as many
     assert len(called) == 2
-    desk.pacer.finish(called[1])
+    await desk.end(called[1])
     await desk.pass_time(20.0)
     assert len(called) == 3
 
 
 async def test_whoever_waits_goes_before_watchers(desk: Desk) -> None:
-    permit = desk.take()
+    permit = await desk.take()
     called: list[bool] = []
-    desk.pacer.when_ready(HOST, ORIGIN, None, lambda: called.append(True))
+    desk.pacer.when_ready(desk.request(), lambda: called.append(True))
     waiting = desk.ask("second")
-    desk.pacer.finish(permit, 200)
+    await desk.end(permit, 200)
     await desk.pass_time(1.5)
     assert waiting.done()
     assert not called
 
 
 async def test_watchers_are_called_at_the_close(desk: Desk) -> None:
-    desk.take()
+    await desk.take()
     called: list[int] = []
     for number in range(2):
-        desk.pacer.when_ready(HOST, ORIGIN, None, lambda number=number: called.append(number))  # type: ignore[misc]
+        desk.pacer.when_ready(desk.request(), lambda number=number: called.append(number))  # type: ignore[misc]
     await desk.pacer.aclose()
     assert called == [0, 1]
     with pytest.raises(ClosedError):
-        desk.pacer.when_ready(HOST, ORIGIN, None, lambda: None)
+        desk.pacer.when_ready(desk.request(), lambda: None)

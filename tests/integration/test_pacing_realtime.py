@@ -12,6 +12,7 @@ import uvloop
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse.clock import SystemClock
+from politesse.ports import TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +34,11 @@ async def _crawl() -> dict[str, list[tuple[float, float]]]:
     async def work(number: int) -> None:
         for turn in range(TURNS):
             host = f"host{(number + 7 * turn) % HOSTS}.example"
-            permit = await pacer.start(host, host, None)
+            permit = await pacer.start(TurnRequest(host, host, "ExampleBot"))
             await asyncio.sleep(0.001 * (number % 3))
             trace[host].append((permit.started_mono, clock.monotonic()))
-            pacer.finish(permit, 200)
+            permit.observe(200)
+            permit.end()
 
     await asyncio.gather(*(work(number) for number in range(TASKS)))
     await pacer.aclose()

@@ -1,4 +1,8 @@
-"""Everything that can happen to a pacer, in any order: no permit early, none lost, no waiter left behind."""
+"""Everything that can happen to a pacer, in any order: no permit early, none lost, no waiter left behind.
+
+Two agents make requests. The robots.txt of a host states a delay for each, and may state another one at any time; what
+it states for one must never bind the other.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
-from politesse._pacing.slot import Permit
+from politesse._pacing.permit import LocalPermit
 from politesse.errors import ClosedError
+from politesse.ports import TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, TooFar
 from tests.support.examples import examples
@@ -27,6 +32,8 @@ AT_ONCE: Final = {"one.example": 1, "two.example": 2}
 FLOOR_S: Final = 1.0
 DELAYS: Final[dict[float, RuleSet]] = {0.0: rules(), **{d: rules(f"Crawl-delay: {d}") for d in (0.5, 3.0, 7.0)}}
 HOSTS = st.sampled_from(sorted(AT_ONCE))
+AGENTS = st.sampled_from(("Alpha", "Beta"))
+REMEMBERED_S: Final = 600.0
 TIMER_S: Final = 0.002
 """A timer may come so much late; it is not the interval that is."""
 WALL_S: Final = 1e-4
@@ -41,28 +48,34 @@ class Host:
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
-        self.delay_s = 0.0
+        self.delay_s = {"Alpha": 0.0, "Beta": 0.0}
         self.last_mono = float("-inf")
-        # The same, but for what the pacer may have forgotten: how long ago an idle host was asked.
-        self.known_mono = float("-inf")
+        self.fetched_mono = float("-inf")
+        self.only_fetched = False
         self.closed_mono = float("-inf")
-        self.under_way: list[Permit] = []
-        self.waiting: list[asyncio.Task[Permit]] = []
-        self.befores: list[tuple[Permit, float]] = []
-        self.line: list[object] = []  # those of the waiting who have run far enough to stand in it
-        self.watching = 0
+        self.under_way: list[LocalPermit] = []
+        self.waiting: list[asyncio.Task[LocalPermit]] = []
+        self.befores: list[tuple[LocalPermit, float]] = []
+        self.line: list[tuple[object, str]] = []  # those that have run far enough to be in line, and their agents
+        self.watching: list[str] = []
 
-    def ready_mono(self) -> float:
-        return self._ready_mono(self.last_mono)
+    def ready_mono(self, agent: str) -> float:
+        return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
 
-    def least_mono(self) -> float:
-        return self._ready_mono(self.known_mono)
+    def fetched(self, now_mono: float) -> None:
+        is_first = now_mono > self.fetched_mono + REMEMBERED_S
+        self.fetched_mono = now_mono
+        if is_first or self.only_fetched or now_mono > self.last_mono + REMEMBERED_S:
+            never = now_mono > self.last_mono + REMEMBERED_S
+            self.only_fetched = not (self.line or self.watching) and (self.only_fetched or never)
+            self.last_mono = now_mono
+            self.befores.clear()
 
-    def asked(self, now_mono: float) -> None:
-        self.last_mono = self.known_mono = now_mono
-
-    def _ready_mono(self, last_mono: float) -> float:
-        return max(last_mono + max(FLOOR_S, self.delay_s), self.closed_mono - WALL_S)
+    def given_back(self, permit: LocalPermit) -> None:
+        """Nothing was requested; a later stamp or end stays as it is."""
+        if self.befores and self.befores[-1][0] is permit:
+            _, before_mono = self.befores.pop()
+            self.last_mono = before_mono
 
 
 class PacerMachine(RuleBasedStateMachine):
@@ -75,64 +88,61 @@ class PacerMachine(RuleBasedStateMachine):
         self.pacer = LocalPacer(options, clock=self.clock, jitter=lambda: 0.0)
         self.hosts = {name: Host(at_once) for name, at_once in AT_ONCE.items()}
         for name, at_once in AT_ONCE.items():
-            wide = PacingOptions(
-                min_delay_s=FLOOR_S,
-                adaptive_factor=0.0,
-                backoff_min_s=20.0,
-                backoff_max_s=20.0,
-                max_concurrent=at_once,
-            )
-            self.pacer.set_options(name, wide)
+            self.pacer.set_limits(name, None, at_once)
         self.closed = False
 
-    @rule(name=HOSTS, max_wait_s=st.sampled_from((None, None, None, 0.0, 2.0, 30.0)))
-    def start(self, name: str, max_wait_s: float | None) -> None:
+    def wants(self, name: str, agent: str) -> TurnRequest:
+        self.hosts[name].only_fetched &= self.closed  # from now on an interval is running for a page
+        return TurnRequest(name, name, agent, DELAYS[self.hosts[name].delay_s[agent]])
+
+    @rule(name=HOSTS, agent=AGENTS, max_wait_s=st.sampled_from((None, None, None, 0.0, 2.0, 30.0)))
+    def start(self, name: str, agent: str, max_wait_s: float | None) -> None:
         host = self.hosts[name]
 
-        async def start() -> Permit:
-            me = object()
+        async def start() -> LocalPermit:
+            me = object(), agent
             host.line.append(me)
             try:
-                permit = await self.pacer.start(name, name, DELAYS[host.delay_s], max_wait_s)
+                permit = await self.pacer.start(self.wants(name, agent), max_wait_s)
                 assert host.line[0] is me, "somebody was passed"
-                self.granted(host, permit)
+                self.granted(host, agent, permit)
                 return permit
             finally:
                 host.line.remove(me)
 
         host.waiting.append(self.loop.create_task(start()))
 
-    @rule(name=HOSTS)
-    def try_start(self, name: str) -> None:
+    @rule(name=HOSTS, agent=AGENTS)
+    def try_start(self, name: str, agent: str) -> None:
         if self.closed:
             return
         host = self.hosts[name]
-        nobody_waits = not host.line
-        permit = self.pacer.try_start(name, name, DELAYS[host.delay_s])
-        if isinstance(permit, Permit):
-            assert nobody_waits
-            self.granted(host, permit)
+        nothing_waits = not host.line
+        answer = self.pacer.try_start(self.wants(name, agent))
+        if isinstance(answer, LocalPermit):
+            assert nothing_waits
+            self.granted(host, agent, answer)
         else:
             full = len(host.under_way) == host.at_once
-            assert not nobody_waits or full or self.clock.monotonic() < host.ready_mono()
+            assert not nothing_waits or full or self.clock.monotonic() < host.ready_mono(agent) + 2 * WALL_S
 
     @precondition(lambda self: not self.closed)
-    @rule(name=HOSTS)
-    def watch(self, name: str) -> None:
+    @rule(name=HOSTS, agent=AGENTS)
+    def watch(self, name: str, agent: str) -> None:
         host = self.hosts[name]
-        if host.watching == MOST_WATCHERS:
+        if len(host.watching) == MOST_WATCHERS:
             return
 
         def called() -> None:
-            host.watching -= 1
+            host.watching.remove(agent)
             free = len(host.under_way) < host.at_once
-            ready = self.clock.monotonic() >= host.least_mono()
+            ready = self.clock.monotonic() >= host.ready_mono(agent)
             assert self.closed or (free and ready and not host.line), "called in vain"
 
         async def watch() -> None:
-            self.pacer.when_ready(name, name, DELAYS[host.delay_s], called)
+            self.pacer.when_ready(self.wants(name, agent), called)
 
-        host.watching += 1
+        host.watching.append(agent)
         self.loop.run_until_complete(watch())
         self._sweep()
 
@@ -142,20 +152,18 @@ class PacerMachine(RuleBasedStateMachine):
         """Say before the end what was answered: a refusal binds at once."""
         host, permit = self._pick(pick)
         host.under_way.append(permit)
-        self.pacer.observe(permit, status)
+        permit.observe(status)
         if status == 429:
             host.closed_mono = max(host.closed_mono, self.clock.monotonic() + 20.0)
 
-    def granted(self, host: Host, permit: Permit) -> None:
+    def granted(self, host: Host, agent: str, permit: LocalPermit) -> None:
         now = self.clock.monotonic()
         assert permit.started_mono == now
-        assert now >= host.least_mono(), "a permit came early"
+        assert now >= host.ready_mono(agent), "a permit came early"
         assert len(host.under_way) < host.at_once
         host.under_way.append(permit)
-        host.known_mono = float("-inf")
-        if host.at_once > 1:
-            host.befores.append((permit, host.last_mono))
-            host.asked(now)
+        host.befores.append((permit, host.last_mono))
+        host.last_mono = now
 
     @precondition(lambda self: any(host.waiting for host in self.hosts.values()))
     @rule(pick=st.integers(0, 99))
@@ -169,9 +177,10 @@ class PacerMachine(RuleBasedStateMachine):
         host, permit = self._pick(pick)
         headers = {"retry-after": "5"} if after_s else {}
         now = self.clock.monotonic()
-        self.pacer.finish(permit, status, headers)
-        if host.at_once == 1:
-            host.asked(now)
+        if status is not None:
+            permit.observe(status, headers)
+        permit.end()
+        self._ended(host)
         if status in {429, 503}:
             host.closed_mono = max(host.closed_mono, now + (5.0 if after_s else 20.0))
 
@@ -179,39 +188,37 @@ class PacerMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def give_back(self, pick: int) -> None:
         host, permit = self._pick(pick)
-        self.pacer.give_back(permit)
-        if host.befores and host.befores[-1][0] is permit:
-            host.last_mono = host.befores.pop()[1]  # nothing has come after it
-            host.known_mono = float("-inf")
+        permit.give_back()
+        host.given_back(permit)
 
-    @rule(name=HOSTS, delay_s=st.sampled_from(sorted(DELAYS)))
-    def new_delay(self, name: str, delay_s: float) -> None:
+    @rule(name=HOSTS, agent=AGENTS, delay_s=st.sampled_from(sorted(DELAYS)))
+    def new_delay(self, name: str, agent: str, delay_s: float) -> None:
+        """State another delay, be the host idle or not."""
+        if self.closed:
+            return
         host = self.hosts[name]
-        idle = not host.line and not host.under_way and self.clock.monotonic() >= host.ready_mono()
-        if self.closed or idle:
-            return  # when the last request to an idle host was may be forgotten, whatever is said of it later
-        host.delay_s = delay_s
-        permit = self.pacer.try_start(name, name, DELAYS[delay_s])
-        if isinstance(permit, Permit):
-            self.pacer.give_back(permit)
+        host.delay_s[agent] = delay_s
+        answer = self.pacer.try_start(self.wants(name, agent))
+        if isinstance(answer, LocalPermit):
+            self.granted(host, agent, answer)
+            host.under_way.remove(answer)
+            answer.give_back()
+            host.given_back(answer)
 
     @rule(name=HOSTS, for_s=st.sampled_from((-1.0, 0.0, 2.0, 10.0)))
     def close_host(self, name: str, for_s: float) -> None:
         host = self.hosts[name]
-        self.pacer.close(name, self.clock.wall() + for_s, Bound.RETRY_AFTER)
+        self.pacer.close_host(name, self.clock.wall() + for_s, Bound.RETRY_AFTER)
         if for_s > 0:
             host.closed_mono = max(host.closed_mono, self.clock.monotonic() + for_s)
 
     @rule(name=HOSTS)
-    def spend(self, name: str) -> None:
-        self.pacer.spend(name)
-        host = self.hosts[name]
-        host.asked(self.clock.monotonic())
-        host.befores.clear()
-        if not host.line and not host.under_way:
-            host.known_mono = float("-inf")  # it may know no rules: then this is forgotten after the floor
+    def fetch(self, name: str) -> None:
+        """Count a robots.txt: it restarts no interval."""
+        self.pacer.count_fetch(name, name)
+        self.hosts[name].fetched(self.clock.monotonic())
 
-    @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0, 25.0)))
+    @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0, 25.0, 590.0, 700.0)))
     def jump(self, seconds: float) -> None:
         """Pass time without letting anybody run: whoever is woken is still to act."""
         self.clock.advance(seconds)
@@ -237,9 +244,11 @@ class PacerMachine(RuleBasedStateMachine):
         self._sweep()
         for host in self.hosts.values():
             free = len(host.under_way) < host.at_once
-            ready = host.ready_mono() + REST_S < self.clock.monotonic()
-            assert not (host.waiting and free and ready), "a slot was lost"
-            assert not (host.watching and not host.waiting and free and ready), "a watcher was not called"
+            now = self.clock.monotonic()
+            head_ready = bool(host.line) and host.ready_mono(host.line[0][1]) + REST_S < now
+            assert not (free and head_ready), "a slot was lost"
+            watched = [agent for agent in host.watching if host.ready_mono(agent) + REST_S < now]
+            assert not (watched and not host.waiting and free), "a watcher was not called"
         assert self.pacer.waiting == sum(len(host.waiting) for host in self.hosts.values())
         assert self.pacer.in_flight == sum(len(host.under_way) for host in self.hosts.values())
 
@@ -259,16 +268,13 @@ class PacerMachine(RuleBasedStateMachine):
                 self.come_to_rest()
                 for host in self.hosts.values():
                     while host.under_way:
-                        self.pacer.finish(host.under_way.pop(), 200)
-                        if host.at_once == 1:
-                            host.asked(self.clock.monotonic())
+                        host.under_way.pop().end()
+                        self._ended(host)
                 if not any(host.waiting for host in self.hosts.values()):
                     break
                 self.clock.advance(1.0)
             assert not any(host.waiting for host in self.hosts.values()), "a waiter was left behind"
-            self.clock.advance(
-                400.0
-            )  # a host whose robots.txt alone was asked for is remembered for a long Crawl-delay
+            self.clock.advance(400.0)
             assert self.closed or len(self.pacer) == 0, "an idle host was not forgotten"
         finally:
             for host in self.hosts.values():
@@ -278,7 +284,12 @@ class PacerMachine(RuleBasedStateMachine):
             self._sweep(quietly=True)
             self.loop.close()
 
-    def _pick(self, pick: int) -> tuple[Host, Permit]:
+    def _ended(self, host: Host) -> None:
+        if host.at_once == 1:
+            host.last_mono = self.clock.monotonic()
+            host.befores.clear()
+
+    def _pick(self, pick: int) -> tuple[Host, LocalPermit]:
         pairs = [(host, permit) for host in self.hosts.values() for permit in host.under_way]
         host, permit = pairs[pick % len(pairs)]
         host.under_way.remove(permit)

@@ -34,8 +34,6 @@ def test_paths_of_earlier_releases_lead_to_the_same_objects() -> None:
             assert getattr(module, name) is getattr(politesse.fetch, name)
 
 
-
-
 def test_no_two_classes_share_a_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     [root] = politesse.__path__
@@ -44,7 +42,7 @@ def test_no_two_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(root)))
     shared = {name: where for name, where in places.items() if len(where) > 1}
-    assert {name: where for name, where in shared.items()} == {}
+    assert shared == {}
 
 
 # Whatever is imported, the package itself comes first: what it loads imports alone if the package does.

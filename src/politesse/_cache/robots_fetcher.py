@@ -12,9 +12,8 @@ from politesse.ports import FaultKind, FetchFault, FetchResponse
 
 if TYPE_CHECKING:
     from politesse._cache.admission import Admission
-    from politesse._pacing.scoped import Pacer
     from politesse.clock import Clock
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.ports import Fetcher, FetchRequest, FetchResult, Pacer
 
 _UNAVAILABLE: Final = 503  # Service Unavailable
 
@@ -94,15 +93,17 @@ class PacedFetcher:
         try:
             result = await self._fetcher.fetch(hop)
         except BaseException:
-            self._pacer.spend(host)
+            self._pacer.count_fetch(host, str(hop.origin))
             raise
-        last = _pacing_host(result.final_url) or host
-        if last != host:
-            self._pacer.spend(host)  # the fetcher has followed a redirect itself: both hosts have answered a request
-        if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last):
-            self._pacer.spend(last, result.status, result.headers, self._clock.monotonic() - started_mono)
+        last = _origin(result.final_url) or hop.origin
+        if last.pacing_host != host:
+            # The fetcher has followed a redirect itself: both hosts have answered a request.
+            self._pacer.count_fetch(host, str(hop.origin))
+        if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
+            elapsed_s = self._clock.monotonic() - started_mono
+            self._pacer.count_fetch(last.pacing_host, str(last), result.status, result.headers, elapsed_s)
         else:
-            self._pacer.spend(last)
+            self._pacer.count_fetch(last.pacing_host, str(last))
         return result
 
 
@@ -116,8 +117,8 @@ def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> boo
     return result.status != _UNAVAILABLE or "retry-after" in result.headers or host != fetched_host
 
 
-def _pacing_host(url: str) -> str | None:
+def _origin(url: str) -> Origin | None:
     try:
-        return Origin.of(url).pacing_host
+        return Origin.of(url)
     except InvalidURL:  # a redirect to a place where nothing is asked
         return None

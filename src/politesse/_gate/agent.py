@@ -18,7 +18,8 @@ from politesse._gate.judge import Evidence, Judgement, judge, match_without_file
 from politesse._gate.state import Decided, LongDelay, MatchingBounded
 from politesse._pacing.pace import longest_stated_s
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.origin import split
+from politesse.origin import Origin, split
+from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt
 from politesse.verdict import WITHOUT_RULE, Disallowed, Reason, Verdict
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from politesse._gate.state import GateState
     from politesse.clock import Clock
     from politesse.events import Event
-    from politesse.origin import Origin
     from politesse.robots import RuleSet
     from politesse.verdict import Match, StatesUsage
 
@@ -147,6 +147,11 @@ class Agent:
         rules = entry.rules.get(name)
         return judge(Evidence(url, target, self.state.cache.normalise, None, entry.source.result, rules)).match
 
+    def basis(self, url: str) -> object:
+        """Return what a verdict on ``url`` rests on now: the cache entry and the host policy. Compare by equality."""
+        origin = Origin.of(url)
+        return self.state.cache.entries.get(str(origin)), self._policy(origin)
+
     def pace_rules(self, origin: Origin) -> RuleSet | None:
         """Return the rules of ``origin`` that set its pace, None where it is not known.
 
@@ -193,7 +198,7 @@ class Agent:
         state.check_usable()
         entry = state.cache.entries.get(str(origin))
         rules = None if entry is None else entry.rules.get(self.name)
-        state.pacer.when_ready(origin.pacing_host, str(origin), rules, callback)
+        state.pacer.when_ready(TurnRequest(origin.pacing_host, str(origin), self.name, rules), callback)
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
         """Call a bound method with the error to raise when the gatekeeper is closed, before anything else raises it.

@@ -19,9 +19,8 @@ from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
 from politesse._gate.policy_tokens import PolicyTokens
 from politesse._gate.state import GateState
-from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PACES_HELD, PacingOptions
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import Reservations
 from politesse.clock import SystemClock
@@ -36,7 +35,6 @@ from politesse.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from politesse._pacing.scoped import Pacer
     from politesse.clock import Clock
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Purpose
@@ -122,11 +120,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     publisher = Publisher()
     pacing = options.pacing or PacingOptions()
     resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
-    pacer: Pacer = (
-        LocalPacer(pacing, clock=clock, publisher=publisher)
-        if resolver is None or not pacing.is_scoped
-        else ScopedPacer(pacing, clock=clock, resolver=resolver, publisher=publisher)
-    )
+    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
     cache_options = _for_pace(options.cache or CacheOptions(), pacing)
     fetcher = options.fetcher or AiohttpFetcher(
         options.user_agent, options.fetch, session=options.session, resolver=resolver

@@ -491,7 +491,8 @@ class Gatekeeper(AgentView):
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
         state = self._state
-        state.pacer.set_options(origin.pacing_host, None if policy is None else policy.pacing(state.pacing))
+        limits = (None, None) if policy is None else (policy.min_delay_s, policy.max_concurrent)
+        state.pacer.set_limits(origin.pacing_host, *limits)
         if policy is None:
             state.policies.pop(origin.pacing_host, None)
         else:

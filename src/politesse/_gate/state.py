@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.policy_tokens import PolicyTokens
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.scoped import Pacer
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
+    from politesse.ports import Pacer
     from politesse.verdict import Verdict
 
 

@@ -1,4 +1,4 @@
-"""How a host bears up: what its answers say about the pace it can stand. Pure; the time is an argument."""
+"""What the answers of a host say about the pace that it can stand. Pure; the time is an argument."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CLOSING: Final = frozenset({429, 503})
 """The statuses that close a host."""
 
+_SERVER_ERROR: Final = 500
 _SMOOTHING: Final = 0.5
 _JITTER: Final = 0.1
 _MIN_CLOSED_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer; doubled while nothing but refusals comes
@@ -27,7 +28,7 @@ _MIN_CLOSED_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer; doubled 
 
 @dataclass(frozen=True, slots=True)
 class Overruled:
-    """A header of an answer that is not obeyed as it stands: because it cannot be read, or cannot be meant.
+    """A header of an answer that is not obeyed as it stands: it is unreadable or out of range.
 
     Attributes:
         field: its name, in lower case.
@@ -49,6 +50,8 @@ class Bearing:
     """
 
     __slots__ = (
+        "_answered",
+        "_closed_s",
         "_failed_wall",
         "_failures",
         "_in_a_row",
@@ -56,7 +59,6 @@ class Bearing:
         "_offset_s",
         "_quota",
         "_retrieval_s",
-        "_worked",
         "closed_by",
         "closed_until_wall",
     )
@@ -67,16 +69,17 @@ class Bearing:
         self._failures = 0
         self._in_a_row = 0
         self._failed_wall = 0.0
+        self._closed_s = 0.0  # for how long the last refusal closed it
         self._latency_s = 0.0
         self._retrieval_s = 0.0
-        self._worked = False
+        self._answered = False
         self._quota: tuple[float, float] = (0.0, 0.0)
         self._offset_s: float | None = None  # of the wall clock from the monotonic one, when it was read last
 
     def follow(self, now_mono: float, now_wall: float) -> None:
-        """Move its Unix times by as much as the wall clock was set; to be called before anything else is asked.
+        """Move its Unix times by as much as the wall clock was set; call it before any other method.
 
-        So only the monotonic clock times a closure: a wall clock that jumps ahead is no reason to ask sooner.
+        So only the monotonic clock times a closure: a wall clock that jumps ahead opens no host sooner.
         """
         offset_s = now_wall - now_mono
         if self._offset_s is None:
@@ -99,7 +102,7 @@ class Bearing:
         options: PacingOptions,
         jitter: float,
     ) -> tuple[Overruled, ...]:
-        """Take in an answer; return which of its headers are not obeyed as they stand.
+        """Record an answer; return which of its headers are not obeyed as they stand.
 
         Args:
             status: of the answer; None for none.
@@ -109,33 +112,34 @@ class Bearing:
             options: the bounds.
             jitter: 0 to 1.
         """
-        # An error that comes fast is no fast server: only answers that did their work may shorten the delay.
-        worked = status is not None and 200 <= status <= 399  # noqa: PLR2004
-        if worked or elapsed_s > self._retrieval_s:
+        # A refusal or an error that comes fast is no sign of a fast server: 429 and 5xx only lengthen the delay. All
+        # other answers shorten it as well, and so does a turn of which none was observed: else it would never fall.
+        answered = status is None or (status not in CLOSING and status < _SERVER_ERROR)
+        if answered or elapsed_s > self._retrieval_s:
             self._retrieval_s = elapsed_s
-        if not self._worked:
-            self._worked = worked
+        if not self._answered:
+            self._answered = answered
             self._latency_s = max(self._latency_s, elapsed_s)
-        elif worked or elapsed_s > self._latency_s:
+        elif answered or elapsed_s > self._latency_s:
             self._latency_s += _SMOOTHING * (elapsed_s - self._latency_s)
         overruled: tuple[Overruled, ...] = ()
         if status in CLOSING:
             overruled = self._close(headers, elapsed_s, now_wall, options, jitter)
         elif status is not None and self._failures:
             self._in_a_row = 0
-            if now_wall >= self.closed_until_wall + self._last_closed_s():
+            if now_wall >= self.closed_until_wall + self._closed_s:
                 self._failures = 0  # quiet for as long as it was closed: forgiven
         return overruled + self._meter(headers, now_wall, options) if headers else overruled
 
     def refuse(
         self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
     ) -> tuple[Overruled, ...]:
-        """Take in a 429 or 503 to a request for robots.txt: the later of Retry-After and our own backoff counts."""
+        """Record a 429 or 503 to a fetch of robots.txt: the later of Retry-After and our own backoff counts."""
         return self._close(headers, elapsed_s, now_wall, options, jitter, backs_off=True)
 
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
-        """Return ``pace``, or what the host's answers ask for if that is slower."""
-        adaptive_s = options.adaptive_factor * self._latency_s
+        """Return the slower of ``pace`` and what the answers of the host say."""
+        adaptive_s = min(options.adaptive_factor * self._latency_s, options.adaptive_max_s)
         if adaptive_s > pace.interval_s:
             pace = Pace(adaptive_s, Bound.ADAPTIVE)
         if options.rule_of_thumb_factor and not rate_stated:
@@ -152,9 +156,9 @@ class Bearing:
 
     @property
     def remembered_until_wall(self) -> float:
-        """When all of this may be forgotten: a failure after as much quiet as it had closed the host for."""
+        """When all of this may be forgotten: a refusal after as much quiet as it had closed the host for."""
         _, quota_until_wall = self._quota
-        forgiven_wall = self.closed_until_wall + self._last_closed_s() if self._failures else self.closed_until_wall
+        forgiven_wall = self.closed_until_wall + self._closed_s if self._failures else self.closed_until_wall
         return max(forgiven_wall, quota_until_wall)
 
     def _close(
@@ -167,7 +171,7 @@ class Bearing:
         *,
         backs_off: bool = False,
     ) -> tuple[Overruled, ...]:
-        # What was under way already when the host said so the last time is the same refusal, not the next one.
+        # A request that was under way when the host refused the last one belongs to the same refusal.
         if not self._failures or now_wall - elapsed_s > self._failed_wall:
             self._failures += 1
             self._in_a_row += 1
@@ -184,15 +188,13 @@ class Bearing:
             bound = Bound.RETRY_AFTER
         closed_s = min(closed_s, options.backoff_max_s)
         self.close(now_wall + closed_s, bound)
+        self._closed_s = max(0.0, self.closed_until_wall - now_wall)
         if asked_s == closed_s or "retry-after" not in headers:
             return ()
         return (Overruled("retry-after", printable(headers["retry-after"][:100]), closed_s),)
 
-    def _last_closed_s(self) -> float:
-        return max(0.0, self.closed_until_wall - self._failed_wall)
-
     def _meter(self, headers: Mapping[str, str], now_wall: float, options: PacingOptions) -> tuple[Overruled, ...]:
-        """Spread what is left of a quota over what is left of its time; wait for the next one if nothing is."""
+        """Spread the rest of a quota over the rest of its time; wait for the next quota if nothing is left."""
         fields = quota_fields(headers)
         if not fields:
             return ()  # nearly every answer
@@ -211,5 +213,5 @@ class Bearing:
 
 
 def _doubled(least_s: float, times: int) -> float:
-    # No times at all: of refusals in a row, where one that was under way comes behind an answer that was none.
+    # 0 times: a refusal that was under way may come after an answer that ended the row.
     return least_s * 2.0 ** min(max(times - 1, 0), 32)

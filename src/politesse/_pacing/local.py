@@ -1,54 +1,51 @@
-"""Whose turn it is in one process: a queue for each busy host, one heap and one timer for all.
+"""Spaces the requests of one process: a FIFO for each busy host, one heap and one timer for all.
 
-A host that nobody waits for and whose interval is over has no state. A slot is stamped when its waiter resumes, not
-when it is woken, and the clock is read again then: a task may be resumed late, and a timer may fire early. Only the
-head of a queue is ever woken. A waiter that is cancelled, woken or not, leaves the queue, and whoever is next is seen
-to.
+Theory of operation. A host is busy, and has a Slot, while a request to it is under way or waits, its interval is not
+over, or its answers have to be remembered. After that only the time at which it was last asked is kept (``LastAsked``),
+for ten minutes or ``max_crawl_delay_s``, whichever is longer, so that a pace learnt while it is idle binds.
+
+What is stated for an agent binds its own requests (``schedule.py``), but the line is one for all agents of a host, and
+nothing overtakes. The head waits for its own interval, and a request of a quicker agent behind it waits for the head:
+
+    line: A (Crawl-delay 10), B (no delay, floor 1 s); the host was asked at 0
+    A starts at 10; B starts at 11, 1 s after the end of A
+
+Only the head is ever woken. It is stamped when it resumes, not when it is woken, and the clock is read again then: a
+task may be resumed late, and a timer may fire early. A waiter that is cancelled, woken or not, leaves the line, and the
+slot is armed for the next one. The slot is changed first, then ``_arm`` looks at what is next in it:
+
+    try_start, start -> permit -> end, give_back -> _arm -> heap -> timer -> _look_at -> wake the head
+                                                                                      -> call a watcher
+                                                                                      -> forget the host
 """
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 import random
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from politesse._constants import DAY_S
 from politesse._pacing.backoff import CLOSING
 from politesse._pacing.pace import PacingOptions
-from politesse._pacing.slot import Permit, Slot, Waiter
-from politesse.errors import ClosedError, WrongEventLoop
-from politesse.events import Event, Publisher
+from politesse._pacing.permit import NO_HEADERS, LocalPermit
+from politesse._pacing.reports import HeaderOverruled
+from politesse._pacing.slot import NEVER, LastAsked, Slot, Waiter
+from politesse._pacing.wakeups import Wakeups
+from politesse.errors import ClosedError
+from politesse.events import Publisher
 from politesse.verdict import TooFar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from politesse._pacing.backoff import Overruled
+    from politesse._pacing.slot import AgentPace
     from politesse.clock import Clock, Timer
-    from politesse.robots import RuleSet
+    from politesse.ports import TurnRequest
     from politesse.verdict import Bound, NotYet
 
-_MIN_TIMER_S: Final = 0.001  # one timer sees to all hosts whose time comes within it
-_NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class HeaderOverruled(Event):
-    """A Retry-After or RateLimit header is not obeyed as it stands: it cannot be read, or cannot be meant.
-
-    Attributes:
-        host: the pacing key of who sent it.
-        field: its name, in lower case.
-        value: at most 100 characters of it, printable.
-        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
-    """
-
-    host: str
-    field: str
-    value: str
-    applied_s: float | None
+_REMEMBERED_S: Final = 600.0
 
 
 class LocalPacer:
@@ -57,8 +54,8 @@ class LocalPacer:
     Args:
         options: see PacingOptions.
         clock: the clocks and the timer.
-        jitter: returns 0 to 1, to spread what a host that was closed gets when it opens.
-        publisher: hears of HeaderOverruled.
+        jitter: returns 0 to 1, to spread the requests to a host that was closed.
+        publisher: receives HeaderOverruled.
     """
 
     def __init__(
@@ -77,243 +74,144 @@ class LocalPacer:
         self._publisher = publisher or Publisher()
         self._options_of: dict[str, PacingOptions] = {}
         self._slots: dict[str, Slot] = {}
-        self._heap: list[tuple[float, int, Slot]] = []
-        self._pushes = 0
-        self._timer: Timer | None = None
-        self._timer_mono = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        kept_s = max(_REMEMBERED_S, min(self._options.max_crawl_delay_s, DAY_S))
+        self._last_asked = LastAsked(kept_s)  # by host: the last request
+        self._last_idle = LastAsked(kept_s)  # by host: the last fetch, where no page was requested since
+        self._last_fetched = LastAsked(kept_s)  # by origin
+        self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
 
-    def try_start(self, key: str, origin: str, rules: RuleSet | None) -> Permit | NotYet:
-        """Return leave to start a request now, or when that may be. Waits for nothing.
-
-        Args:
-            key: the pacing key, as a host.
-            origin: whose page is to be requested.
-            rules: what its robots.txt says; None where that is not known, which changes nothing.
-
-        Raises ClosedError.
-        """
-        self._check_open(key)
+    def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
+        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
         now_mono = self._monotonic()
-        slot = self._slot(key, origin, rules, now_mono)
-        if not slot.waiters and self._is_ready(slot, now_mono):
-            return self._stamp(slot, now_mono)
+        slot, agent = self._enter(request, now_mono)
+        if not slot.waiters and self._is_ready(slot, agent, now_mono):
+            return self._stamp(slot, agent, now_mono)
         self._arm(slot)
-        return slot.not_yet(now_mono, self._wall())
+        return self._not_yet(slot, agent)
 
-    async def start(  # noqa: C901 - in one piece: a frame more would cost every task that is resumed
-        self,
-        key: str,
-        origin: str,
-        rules: RuleSet | None,
-        max_wait_s: float | None = None,
-        *,
-        again: bool = False,
-    ) -> Permit:
-        """Wait in line for leave to start a request; see ``try_start``. With ``again`` at the head of the line.
+    async def start(
+        self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False
+    ) -> LocalPermit:
+        """Wait in line for a permit; with ``first`` at the head of the line.
 
-        Raises TooFar if it is known that it will not come within ``max_wait_s``, or if it has not; ClosedError, and
-        WrongEventLoop.
+        Raises:
+            TooFar: if none comes within ``max_wait_s`` seconds; at once where that is known.
+            ClosedError: if the pacer is closed.
+            WrongEventLoop: in another event loop than that of the first use.
         """
-        self._check_open(key)
         now_mono = self._monotonic()
-        slot = self._slot(key, origin, rules, now_mono)
-        if not slot.waiters and self._is_ready(slot, now_mono):
-            return self._stamp(slot, now_mono)
-        waiter = Waiter(self._own_loop())
-        alarm = None
-        if max_wait_s is not None:
-            if slot.ready_mono - now_mono > max_wait_s:
-                self._arm(slot)
-                raise TooFar(key, slot.not_yet(now_mono, self._wall()), max_wait_s)
-            # The words of the error are those of the moment at which it is raised.
-            alarm = self._clock.call_later(max_wait_s, lambda: waiter.fail(self._too_far(slot, max_wait_s)))
-        waiters = slot.waiters
-        if not waiters:
-            self._arm(slot)  # else it was seen to when the first of them came
-        waiters[waiter] = None
-        if again:
-            waiters.move_to_end(waiter, last=False)
-        started = False
+        slot, agent = self._enter(request, now_mono)
+        if not slot.waiters and self._is_ready(slot, agent, now_mono):
+            return self._stamp(slot, agent, now_mono)
+        waiter, alarm = self._join(slot, agent, max_wait_s, first=first)
+        permit = None
         try:
-            while True:
+            # Not in a method of its own: a frame more would cost every task that is resumed.
+            while permit is None:
                 await waiter.woken
-                now_mono = self._monotonic()
-                if not self._closed and next(iter(waiters)) is waiter and self._is_ready(slot, now_mono):
-                    started = True
-                    permit = self._stamp(slot, now_mono)
-                    permit.waited = True
-                    return permit
-                if waiter.error is not None:
-                    raise waiter.error
-                waiter.wait_again()
-                self._arm(slot)
+                permit = self._granted(slot, waiter)
+            return permit
         finally:
-            del waiters[waiter]
+            del slot.waiters[waiter]
             if alarm is not None:
                 alarm.cancel()
-            if not started or slot.options.max_concurrent > 1:
-                self._arm(slot)  # woken or not, whoever is next is seen to
+            if permit is None or slot.options.max_concurrent > 1:
+                self._arm(slot)  # for the next one, whether this one was woken or not
 
-    def when_ready(self, key: str, origin: str, rules: RuleSet | None, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, when a request may start at ``key`` and nobody waits for it; or at the close.
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, from the event loop, when ``request`` may start and nothing waits; or at the close.
 
-        It is no place in line: ``try_start``, which see, tells whether there is leave. Raises ClosedError, and
-        WrongEventLoop.
+        It reserves nothing: call ``try_start`` from the callback. Raises ClosedError and WrongEventLoop.
         """
-        self._check_open(key)
-        self._own_loop()
-        slot = self._slot(key, origin, rules, self._monotonic())
-        slot.watchers.append(callback)
+        slot, agent = self._enter(request, self._monotonic())
+        self._wakeups.own_loop()
+        slot.watchers.append((agent, callback))
         self._arm(slot)
 
-    def observe(self, permit: Permit, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Take in the answer while the request is still under way: who waits is held back at once if it says so.
+    def is_ready(self, request: TurnRequest, /) -> bool:
+        """Return whether a request may start now; True if the pacer is closed."""
+        if self._closed:
+            return True
+        now_mono = self._monotonic()
+        slot, agent = self._enter(request, now_mono)
+        self._arm(slot)
+        return not slot.waiters and self._is_ready(slot, agent, now_mono)
 
-        Args:
-            permit: what the request was started with; once it is over, this has no effect.
-            status: of the answer.
-            headers: of the answer, names in lower case.
-        """
-        slot = permit.slot
-        if slot is not None:
-            now_mono, now_wall = self._monotonic(), self._wall()
-            self._hear(slot, permit, status, headers or _NO_HEADERS, now_mono, now_wall)
-            slot.schedule(now_mono, now_wall)
+    def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
+        """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
+        now_mono, now_wall = self._monotonic(), self._wall()
+        if until_wall > now_wall:
+            slot = self._slots.get(host) or self._new(host, now_mono)
+            slot.heard(now_mono, now_wall).close(until_wall, bound_by)
             self._arm(slot)
 
-    def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
-        """End a request: the interval to the next counts from now. Doing so twice has no effect.
-
-        Args:
-            permit: what it was started with.
-            status: of the answer; None where there was none, or it was observed before.
-            headers: of the answer, names in lower case.
-        """
-        slot = permit.redeem()
-        if slot is None:
-            return
-        now_mono, now_wall = self._monotonic(), self._wall()
-        slot.in_flight -= 1
-        if slot.options.max_concurrent == 1:
-            slot.last_mono = now_mono
-            slot.marks += 1
-        if status is not None or permit.answered_s is None:
-            self._hear(slot, permit, status, headers or _NO_HEADERS, now_mono, now_wall)
-        slot.schedule(now_mono, now_wall)
-        self._arm(slot)
-
-    def renew(self, permit: Permit) -> bool:
-        """Stamp a permit anew that could not be used at once; False if it would not be given now: give it back."""
-        slot = permit.slot
-        if slot is None or self._closed:
-            return False
-        now_mono = self._monotonic()
-        if slot.marks == permit.marks:  # else another request has come after it, and counts
-            slot.last_mono = permit.before_mono
-        slot.schedule(now_mono, self._wall())
-        if now_mono < slot.ready_mono:
-            return False
-        slot.marks += 1
-        permit.marks, permit.before_mono = slot.marks, slot.last_mono
-        permit.started_mono = slot.last_mono = now_mono
-        slot.schedule(now_mono, self._wall())
-        return True
-
-    def give_back(self, permit: Permit) -> None:
-        """End a permit with which nothing was requested: it has cost the host nothing. Twice has no effect."""
-        slot = permit.redeem()
-        if slot is None:
-            return
-        slot.in_flight -= 1
-        if slot.marks == permit.marks:  # else another request has come after it
-            slot.last_mono = permit.before_mono
-            slot.marks -= 1
-        slot.schedule(self._monotonic(), self._wall())
-        self._arm(slot)
-
-    def close(self, key: str, until_wall: float, bound_by: Bound) -> None:
-        """Let nothing start at ``key`` before the Unix time ``until_wall``; who waits already waits for that too."""
-        slot = self._slots.get(key) or self._new(key)
-        now_mono, now_wall = self._monotonic(), self._wall()
-        slot.heard(now_mono, now_wall).close(until_wall, bound_by)
-        slot.schedule(now_mono, now_wall)
-        self._arm(slot)
-
-    def is_ready(self, key: str) -> bool:
-        """Whether a request may start at ``key`` now; also when the pacer is closed."""
-        slot = self._slots.get(key)
-        if slot is None or self._closed:
-            return True
-        return not slot.waiters and self._is_ready(slot, self._monotonic())
-
-    async def closed_until(self, key: str) -> float | None:
-        """Return the Unix time until which the host has asked to be left alone; None if it has not."""
-        slot = self._slots.get(key)
+    async def closed_until(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        slot = self._slots.get(host)
         if slot is None or slot.bearing is None:
             return None
         now_wall = self._wall()
         closed_until_wall = slot.heard(self._monotonic(), now_wall).closed_until_wall
         return closed_until_wall if closed_until_wall > now_wall else None
 
-    def spend(
-        self, key: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0
+    def count_fetch(
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
     ) -> None:
-        """Count a request that waited for no turn, as one for robots.txt: the interval to the next starts now.
-
-        Args:
-            key: the pacing key.
-            status: of the answer: 429 and 503 close the host; None where there was none.
-            headers: of the answer, names in lower case.
-            elapsed_s: how long it took.
-        """
-        slot = self._slots.get(key) or self._new(key)
-        now_mono, now_wall = self._monotonic(), self._wall()
-        slot.last_mono = now_mono
-        slot.spent = True
-        slot.marks += 1
+        """Count a robots.txt that was fetched without a permit; see ``politesse.ports.Pacer``."""
+        now_mono = self._monotonic()
+        slot = self._slots.get(host) or self._new(host, now_mono)
+        is_first = self._last_fetched.take(origin, now_mono) == NEVER
+        self._last_fetched.keep(origin, now_mono, now_mono)
+        slot.count_fetch(origin, self._last_asked.kept_s, now_mono, is_first=is_first)
         if status in CLOSING:
+            now_wall = self._wall()
             bearing = slot.heard(now_mono, now_wall)
-            # Without jitter: robots.txt is asked for again when its own backoff is over, and is to find the host open.
-            self._tell(slot, bearing.refuse(headers or _NO_HEADERS, elapsed_s, now_wall, slot.options, 0.0))
-        slot.schedule(now_mono, now_wall)
+            # Without jitter: robots.txt is fetched again when its own backoff is over, and the host must be open then.
+            overruled = bearing.refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options, 0.0)
+            self._publish(slot, overruled)
         self._arm(slot)
 
-    def set_options(self, key: str, options: PacingOptions | None) -> None:
-        """Pace one host by options of its own from now on; None for those of the pacer."""
-        if options is None:
-            self._options_of.pop(key, None)
-        else:
-            self._options_of[key] = options
-        if (slot := self._slots.get(key)) is not None:
-            slot.options = options or self._options
-            slot.stated = None
-            slot.schedule(self._monotonic(), self._wall())
+    def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
+        """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""
+        options = self._options
+        self._options_of.pop(host, None)
+        if min_delay_s is not None or max_concurrent is not None:
+            options = self._options_of[host] = replace(
+                options,
+                min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
+                max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
+            )
+        slot = self._slots.get(host)
+        if slot is not None:
+            slot.limit(options)
             self._arm(slot)
 
     async def aclose(self) -> None:
-        """Tell everybody who waits that no turn will come: ClosedError."""
+        """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
         for slot in self._slots.values():
             for waiter in slot.waiters:
-                waiter.fail(ClosedError(f"the pacer was closed while a turn at {slot.key} was waited for"))
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._heap.clear()
+                waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {slot.host}"))
+        self._wakeups.stop()
         for slot in self._slots.values():
             while slot.watchers:
-                slot.watchers.pop(0)()
+                slot.watchers.pop(0)[1]()
 
     @property
     def waiting(self) -> int:
-        """How many wait for a turn."""
+        """How many requests wait for a permit."""
         return sum(len(slot.waiters) for slot in self._slots.values())
 
     @property
     def in_flight(self) -> int:
-        """How many requests are under way."""
+        """How many permits have not ended."""
         return sum(slot.in_flight for slot in self._slots.values())
 
     def __len__(self) -> int:
@@ -323,129 +221,185 @@ class LocalPacer:
     def __repr__(self) -> str:
         return f"<LocalPacer: {len(self)} busy hosts, {self.waiting} waiting, {self.in_flight} in flight>"
 
-    def _hear(
-        self,
-        slot: Slot,
-        permit: Permit,
-        status: int | None,
-        headers: Mapping[str, str],
-        now_mono: float,
-        now_wall: float,
+    def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
+        """Record an answer; the first call measures how long it took."""
+        self._record(permit, slot, status, headers, self._monotonic())
+        self._arm(slot)
+
+    def ended(self, permit: LocalPermit, slot: Slot) -> None:
+        """End a request."""
+        now_mono = self._monotonic()
+        slot.in_flight -= 1
+        if slot.options.max_concurrent == 1:
+            slot.last_mono = now_mono
+            slot.marks += 1
+        if permit.answered_s is None:
+            self._record(permit, slot, None, NO_HEADERS, now_mono)
+        slot.ready_for = None
+        self._arm(slot)
+
+    def given_back(self, permit: LocalPermit, slot: Slot) -> None:
+        """Take back a permit with which no request was made."""
+        slot.in_flight -= 1
+        if slot.marks == permit.marks:  # else another request has come after it
+            slot.last_mono = permit.before_mono
+            slot.marks -= 1
+        slot.ready_for = None
+        self._arm(slot)
+
+    def renewed(self, permit: LocalPermit, slot: Slot) -> bool:
+        """Stamp a permit again; return False if it would not be granted now."""
+        if self._closed:
+            return False
+        now_mono = self._monotonic()
+        if slot.marks == permit.marks:  # else another request has come after it, and counts
+            slot.last_mono = permit.before_mono
+            slot.marks -= 1
+        slot.ready_for = None
+        if now_mono < self._ready_mono(slot, permit.agent):
+            return False
+        slot.marks += 1
+        permit.marks, permit.before_mono = slot.marks, slot.last_mono
+        permit.started_mono = slot.last_mono = now_mono
+        slot.ready_for = None
+        return True
+
+    def _record(
+        self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str], now_mono: float
     ) -> None:
-        """Let the bearing of the host tell of an answer; the first word on it says how long the host took."""
-        bearing = slot.heard(now_mono, now_wall)
+        now_wall = self._wall()
         elapsed_s = permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
         jitter = self._jitter() if status in CLOSING else 0.0
-        self._tell(slot, bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter))
+        bearing = slot.heard(now_mono, now_wall)
+        self._publish(slot, bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter))
 
-    def _tell(self, slot: Slot, overruled: Iterable[Overruled]) -> None:
+    def _publish(self, slot: Slot, overruled: Iterable[Overruled]) -> None:
         for header in overruled:
-            self._publisher.publish(HeaderOverruled(slot.key, header.field, header.value, header.applied_s))
+            self._publisher.publish(HeaderOverruled(slot.host, header.field, header.value, header.applied_s))
 
-    def _check_open(self, key: str) -> None:
+    def _new(self, host: str, now_mono: float) -> Slot:
+        options = self._options_of.get(host, self._options) if self._options_of else self._options
+        last_mono, only_fetched = self._last_asked.take(host, now_mono), False
+        if last_mono == NEVER:
+            last_mono = self._last_idle.take(host, now_mono)
+            only_fetched = last_mono != NEVER
+        slot = self._slots[host] = Slot(host, options, last_mono, only_fetched=only_fetched)
+        return slot
+
+    def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:
+        """Return the slot of a request, and what is stated for its agent; raises ClosedError."""
         if self._closed:
-            raise ClosedError(f"a turn at {key} was asked for after the pacer was closed")
-
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop for whoever is to wait; in another than the first, which has the timer, nobody is woken."""
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise WrongEventLoop
-        return loop
-
-    def _too_far(self, slot: Slot, max_wait_s: float) -> TooFar:
-        return TooFar(slot.key, slot.not_yet(self._monotonic(), self._wall()), max_wait_s)
-
-    def _new(self, key: str) -> Slot:
-        slot = self._slots[key] = Slot(key, self._options_of.get(key, self._options))
-        return slot
-
-    def _slot(self, key: str, origin: str, rules: RuleSet | None, now_mono: float) -> Slot:
-        slot = self._slots.get(key)
+            raise ClosedError(f"the pacer is closed: there is no turn at {request.host}")
+        slot = self._slots.get(request.host)
         if slot is None:
-            slot = self._new(key)
-        if rules is not None and slot.said.get(origin) is not rules:
-            slot.hear(origin, rules)
-            slot.schedule(now_mono, self._wall())
-            self._arm(slot)  # it may be sooner than those who wait were told
-        return slot
+            slot = self._new(request.host, now_mono)
+        agent = slot.agent(request)
+        if slot.ready_for is None and (slot.waiters or slot.watchers):
+            self._arm(slot)  # a new statement: the head may start sooner than it is armed for
+        return slot, agent
 
-    def _is_ready(self, slot: Slot, now_mono: float) -> bool:
-        if slot.timed:
-            slot.schedule(now_mono, self._wall())
-        return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
+    def _ready_mono(self, slot: Slot, agent: AgentPace) -> float:
+        """Return from when on a request of an agent may start; ``slot.bound_by`` then says what binds that."""
+        if slot.ready_for is not agent or agent.timed:
+            slot.schedule(agent, self._monotonic(), self._wall())
+        return slot.ready_mono
 
-    def _stamp(self, slot: Slot, now_mono: float) -> Permit:
+    def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float) -> bool:
+        return now_mono >= self._ready_mono(slot, agent) and slot.in_flight < slot.options.max_concurrent
+
+    def _not_yet(self, slot: Slot, agent: AgentPace) -> NotYet:
+        """Return the answer to a request that cannot start now: its own time, or that of the head if it is later."""
+        ready_mono, bound_by = self._ready_mono(slot, agent), slot.bound_by
+        if slot.waiters and (head := next(iter(slot.waiters))).agent is not agent:
+            head_mono = self._ready_mono(slot, head.agent)
+            if head_mono > ready_mono:
+                ready_mono, bound_by = head_mono, slot.bound_by
+        return slot.not_yet(ready_mono, bound_by, self._monotonic(), self._wall())
+
+    def _stamp(self, slot: Slot, agent: AgentPace, now_mono: float) -> LocalPermit:
         slot.marks += 1
-        permit = Permit(slot, now_mono)
+        permit = LocalPermit(self, slot, agent, now_mono)
         slot.in_flight += 1
-        slot.spent = False
         # Also where the end will count: several may be allowed at once before that.
         slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
-            slot.schedule(now_mono, self._wall())
+            slot.ready_for = None
         return permit
 
-    def _arm(self, slot: Slot) -> None:
-        """See to it that the slot is looked at when its time comes; a full one is looked at when a request ends."""
-        if slot.in_flight < slot.options.max_concurrent:
-            # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
-            self._look_later(slot, slot.ready_mono)
+    def _join(
+        self, slot: Slot, agent: AgentPace, max_wait_s: float | None, *, first: bool
+    ) -> tuple[Waiter, Timer | None]:
+        """Put a request into the line; raises TooFar if it is known that its time comes too late."""
+        waiter = Waiter(agent, self._wakeups.own_loop())
+        alarm = None
+        if max_wait_s is not None:
+            now_mono = self._monotonic()
+            if self._ready_mono(slot, agent) - now_mono > max_wait_s:
+                self._arm(slot)
+                raise TooFar(slot.host, self._not_yet(slot, agent), max_wait_s)
+            # The error says what binds at the moment at which it is raised.
+            alarm = self._clock.call_later(
+                max_wait_s, lambda: waiter.fail(TooFar(slot.host, self._not_yet(slot, agent), max_wait_s))
+            )
+        is_head = first or not slot.waiters
+        slot.waiters[waiter] = None
+        if first:
+            slot.waiters.move_to_end(waiter, last=False)
+        if is_head:
+            self._arm(slot)
+        return waiter, alarm
 
-    def _look_later(self, slot: Slot, at_mono: float) -> None:
-        armed_mono = slot.armed_mono
-        if self._closed or (armed_mono is not None and armed_mono <= at_mono):
-            return
-        slot.armed_mono = at_mono
-        self._pushes += 1
-        heapq.heappush(self._heap, (at_mono, self._pushes, slot))
-        if self._timer is None or at_mono < self._timer_mono:
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        if not self._heap:
-            return
-        at_mono = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer_mono <= at_mono:
-                return
-            self._timer.cancel()
-        self._timer_mono = at_mono
-        if self._loop is None:
-            with suppress(RuntimeError):  # none is running: then the clock is no event loop's either
-                self._loop = asyncio.get_running_loop()
-        delay_s = max(at_mono - self._monotonic(), _MIN_TIMER_S)
-        self._timer = self._clock.call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _granted(self, slot: Slot, waiter: Waiter) -> LocalPermit | None:
+        """Return the permit of a waiter that was woken; None if it has to wait again."""
         now_mono = self._monotonic()
-        heap = self._heap
-        while heap and heap[0][0] <= now_mono:
-            at_mono, _, slot = heapq.heappop(heap)
-            if slot.armed_mono == at_mono:  # else another entry took its place
-                slot.armed_mono = None
-                self._look_at(slot, now_mono)
-        self._set_timer()
+        if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, waiter.agent, now_mono):
+            permit = self._stamp(slot, waiter.agent, now_mono)
+            permit.waited = True
+            return permit
+        if waiter.error is not None:
+            raise waiter.error
+        waiter.wait_again()
+        self._arm(slot)
+        return None
+
+    def _arm(self, slot: Slot) -> None:
+        """Have the slot looked at when the time of what is next has come; a full one is looked at after an end."""
+        if slot.in_flight >= slot.options.max_concurrent:
+            return
+        # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
+        if slot.waiters:
+            at_mono = self._ready_mono(slot, next(iter(slot.waiters)).agent)
+        elif slot.watchers:
+            at_mono = min(self._ready_mono(slot, agent) for agent, _ in slot.watchers)
+        else:
+            at_mono = slot.last_mono + slot.longest_s
+        self._wakeups.look_later(slot, at_mono)
 
     def _look_at(self, slot: Slot, now_mono: float) -> None:
-        if slot.timed:
-            slot.schedule(now_mono, self._wall())
-        if now_mono < slot.ready_mono or slot.in_flight >= slot.options.max_concurrent:
-            self._arm(slot)
-        elif slot.waiters:
-            next(iter(slot.waiters)).wake()
-        elif slot.watchers:
-            # One at a time: if that one takes the leave, the others would be called in vain.
-            slot.watchers.pop(0)()
-            self._arm(slot)  # it is forgotten at the last look, unless a request has started
-        elif slot.in_flight == 0:
-            remembered_s = slot.remembered_s(now_mono, self._wall())
-            if remembered_s > 0:
-                self._look_later(slot, now_mono + remembered_s)
+        if slot.waiters:
+            head = next(iter(slot.waiters))
+            if self._is_ready(slot, head.agent, now_mono):
+                head.wake()
             else:
-                del self._slots[slot.key]
+                self._arm(slot)
+        elif slot.watchers:
+            self._call_watcher(slot, now_mono)
+        elif slot.in_flight == 0:
+            until_mono = slot.busy_until(self._last_asked.kept_s, now_mono, self._wall())
+            if until_mono > now_mono:
+                self._wakeups.look_later(slot, until_mono)
+            else:
+                del self._slots[slot.host]
+                memory = self._last_idle if slot.only_fetched else self._last_asked
+                memory.keep(slot.host, slot.last_mono, now_mono)
+
+    def _call_watcher(self, slot: Slot, now_mono: float) -> None:
+        """Call one watcher that is ready: if it takes the permit, the others would be called in vain."""
+        for place, (agent, callback) in enumerate(slot.watchers):
+            if self._is_ready(slot, agent, now_mono):
+                del slot.watchers[place]
+                callback()
+                break
+        self._arm(slot)  # the host is forgotten at the last look, unless a request has started

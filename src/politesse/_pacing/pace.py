@@ -1,4 +1,4 @@
-"""How long a host is to be left alone between two requests, and who says so: all sources, the slowest binding. Pure."""
+"""The interval between two requests to a host, and which source binds it: the slowest of all. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from politesse.verdict import Bound
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from politesse.robots import RuleSet
+    from politesse.ports import StatedPace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,19 @@ class PacingOptions:
         max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
             start. Positive.
         max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive, infinite for never.
-            For so long, but a day at most, a host is remembered whose robots.txt was fetched and no page yet.
+            When a host was last asked is remembered for that long, at least ten minutes and at most a day, so that a
+            pace learnt later binds.
         on_long_crawl_delay: ``"obey"`` it all the same, ``"cap"`` it, or ``"skip"`` the host.
         rule_of_thumb_factor: with no Request-rate, wait this many times the last retrieval; 0 for off.
         rule_of_thumb_least_s: but at least so long.
-        adaptive_factor: wait this many times the smoothed response time; 0 for off.
+        adaptive_factor: wait this many times the smoothed response time; 0 for off. Fast answers shorten it again, with
+            any status but 429 and 5xx.
+        adaptive_max_s: but at most so many seconds; 0 to a day.
         backoff_min_s: how long 429 or 503 closes a host the first time, doubled each time; positive.
         backoff_max_s: how long at the most, whatever Retry-After says.
+        scope: a name. All gates of one process and event loop that give the same one share their pace, and must have
+            the same options. Empty: a gate shares it with none. ``"process"`` beside a shared store says that pacing
+            per process is intended.
     """
 
     key: Literal["host", "address", "domain"] = "host"
@@ -68,8 +74,10 @@ class PacingOptions:
     rule_of_thumb_factor: float = 0.0
     rule_of_thumb_least_s: float = 10.0
     adaptive_factor: float = 1.0
+    adaptive_max_s: float = 60.0
     backoff_min_s: float = 60.0
     backoff_max_s: float = DAY_S
+    scope: str = ""
 
     def __post_init__(self) -> None:
         ranges = {
@@ -79,12 +87,17 @@ class PacingOptions:
             "rule_of_thumb_factor": (0.0, 1_000.0),
             "rule_of_thumb_least_s": (0.0, DAY_S),
             "adaptive_factor": (0.0, 1_000.0),
+            "adaptive_max_s": (0.0, DAY_S),
             "backoff_min_s": (0.001, self.backoff_max_s),
             "backoff_max_s": (0.001, DAY_S),
         }
         _check_ranges(self, ranges)
         if self.key not in {"host", "address", "domain"}:
             raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
+        if not isinstance(self.scope, str):
+            raise ConfigurationError(
+                f"scope={self.scope!r:.100}: give a name, or '' to share the pace with no other gate"
+            )
         for name in ("address", "domain"):
             limit = getattr(self, name)
             if limit is not None and not isinstance(limit, Limit):
@@ -113,8 +126,8 @@ class Pace:
     bound_by: Bound
 
 
-def stated_pace(said: Collection[RuleSet], now_wall: float, options: PacingOptions) -> Pace:
-    """Return the slowest of what the crawler and the robots.txt files of a host say for the moment ``now_wall``.
+def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOptions) -> Pace:
+    """Return the slowest of the crawler's own floor and what the robots.txt files of a host state at ``now_wall``.
 
     A Request-rate of N documents in T is kept by T/N between two; one with a window counts inside it only
     (Conner 2.0).
@@ -138,21 +151,21 @@ PACES_HELD: Final = 2.0
 """How many intervals between requests what is known of a site has to hold for, so that a turn comes before its end."""
 
 
-def longest_stated_s(said: Collection[RuleSet]) -> float:
+def longest_stated_s(said: Collection[StatedPace]) -> float:
     """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
     return max((max(rules.crawl_delay or 0.0, rules.timetable.longest_s) for rules in said), default=0.0)
 
 
-def rates_hold_until(said: Collection[RuleSet], now_wall: float) -> float:
+def rates_hold_until(said: Collection[StatedPace], now_wall: float) -> float:
     """Return the Unix time at which the next window of a Request-rate begins or ends; infinite where none has one."""
     return min((rules.timetable.next_change(now_wall) for rules in said), default=float("inf"))
 
 
-def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
+def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
     """Return the Unix time from which all of the files permit a visit: ``now_wall`` if they do now.
 
     Several Visit-times of one file permit what any of them does. Files whose windows never meet permit nothing: then
-    the answer is a day later, when it will be asked again.
+    the answer is a day later, when it is worked out again.
     """
     open_minutes = [rules.timetable.open_minutes for rules in said]
     return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall

@@ -1,24 +1,24 @@
-"""Turns in several scopes at once: a request waits for its host and for all that shares an address or a domain with it.
+"""Turns in several scopes at once: a request waits for its host, and for all that share its address or domain.
 
-What a site says (Crawl-delay, 429, its slowness) binds in the first scope, the key; the others bear a Limit. Leave is
-taken in the order of the scopes, always the same, so that no two requests can wait for each other, and given back when
-a later one fails. Whoever waits in a wider scope keeps his place in the narrower one: nobody of the same host could
-start before him. What he was granted first is stamped anew when he has them all, and if it no longer holds by then,
-because the host has closed, he gives all back and waits again, at the head of the line.
+Theory of operation. What a site says (Crawl-delay, 429, its slowness) binds in the first scope, the key; the others
+have a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope.
+
+Permits are taken in the order of the scopes, always the same, so that no two requests wait for each other, and given
+back when a later one fails. A waiter keeps its host permit while it waits for the address or domain permit: no other
+request to the same host could start before it. When it has all of them, those that it got first are stamped again. If
+one is no longer valid by then, because the host was closed, it gives all back and waits again, at the head of the line.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
-from politesse._pacing.slot import Permit
 from politesse._tasks import ends_within
 from politesse.errors import ConfigurationError
+from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.verdict import Bound, NotYet, TooFar
 
 if TYPE_CHECKING:
@@ -29,28 +29,80 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import Resolver
-    from politesse.robots import RuleSet
+
+
+class ScopePermit(Permit, Protocol):
+    """What a permit of one scope can do beside."""
+
+    def renew(self) -> bool:
+        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
+
+
+class ScopePacer(Pacer, Protocol):
+    """What the pacer of one scope can do beside."""
+
+    def try_start(self, request: TurnRequest, /) -> ScopePermit | NotYet:
+        """See Pacer."""
+
+    async def start(
+        self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False
+    ) -> ScopePermit:
+        """See Pacer; with ``first`` at the head of the line."""
+
+    def is_ready(self, request: TurnRequest, /) -> bool:
+        """Return whether a request may start now; True if the pacer is closed."""
+
+    def __len__(self) -> int:
+        """How many keys are busy."""
+
+
+class ScopedPermit:
+    """Permission in all scopes; see ``politesse.ports.Permit``.
+
+    Attributes:
+        waited: whether any scope granted it later than it was requested.
+    """
+
+    __slots__ = ("_permits", "waited")
+
+    def __init__(self, permits: Sequence[Permit], *, waited: bool) -> None:
+        self._permits = permits
+        self.waited = waited
+
+    def observe(self, status: int, headers: Mapping[str, str], /) -> None:
+        """Record the answer; it speaks for the key."""
+        self._permits[0].observe(status, headers)
+
+    def end(self) -> None:
+        """End the request in all scopes."""
+        for permit in self._permits:
+            permit.end()
+
+    def give_back(self) -> None:
+        """End without a request, in all scopes."""
+        for permit in self._permits:
+            permit.give_back()
 
 
 class ScopedPacer:
-    """Spaces requests by key and by limits; with the methods of LocalPacer, which see, but for hosts instead of keys.
+    """Spaces requests by key and by limits; see ``politesse.ports.Pacer``.
 
     Args:
         options: see PacingOptions.
+        make: makes the pacer of a scope; what that is given as a host is the key of the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
-        publisher: hears of HeaderOverruled and AddressNotFound.
-        jitter: see LocalPacer.
+        publisher: receives AddressNotFound.
     """
 
     def __init__(
         self,
         options: PacingOptions,
+        make: Callable[[PacingOptions], ScopePacer],
         *,
         clock: Clock,
         resolver: Resolver,
         publisher: Publisher,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._options = options
         self._clock = clock
@@ -60,129 +112,117 @@ class ScopedPacer:
             "domain": ByDomain,
             "address": lambda: ByAddress(resolver, clock, publisher),
         }
-        self._first = LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher)
+        self._first = make(options)
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
         for name, limit in (("domain", options.domain), ("address", options.address)):
             if limit is not None:
                 self._finders.append(finders[name]())
-                self._pacers.append(LocalPacer(_bearing(limit), clock=clock))
+                self._pacers.append(make(_bearing(limit)))
 
-    def try_start(self, host: str, origin: str, rules: RuleSet | None) -> Permit | NotYet:
-        """Return leave in all scopes, or when that may be; an address that is not known is looked up meanwhile."""
-        keys = self._known(host, lambda: None)
-        if keys is None:
+    def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
+        """Return permission in all scopes, or when there may be; an unknown address is looked up meanwhile."""
+        requests = self._known(request, lambda: None)
+        if requests is None:
             return NotYet(self._clock.wall(), Bound.ADDRESS)
-        answers = [
-            pacer.try_start(key, origin, rules if pacer is self._first else None)
-            for pacer, key in zip(self._pacers, keys, strict=True)
-        ]
-        permits = [answer for answer in answers if isinstance(answer, Permit)]
-        if len(permits) == len(answers):
-            return _joined(permits)
-        for pacer, answer in zip(self._pacers, answers, strict=True):
-            if isinstance(answer, Permit):
-                pacer.give_back(answer)
-        refusals = [answer for answer in answers if isinstance(answer, NotYet)]
+        permits: list[ScopePermit] = []
+        refusals: list[NotYet] = []
+        for pacer, part in zip(self._pacers, requests, strict=True):
+            answer = pacer.try_start(part)
+            if isinstance(answer, NotYet):
+                refusals.append(answer)
+            else:
+                permits.append(answer)
+        if not refusals:
+            return ScopedPermit(permits, waited=False)
+        _give_back(permits)
         return max(refusals, key=lambda refusal: refusal.not_before)
 
-    async def start(self, host: str, origin: str, rules: RuleSet | None, max_wait_s: float | None = None) -> Permit:
-        """Wait for leave in all scopes. The lookup of an address counts for the wait; it goes on for others."""
+    async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> ScopedPermit:
+        """Wait for permission in all scopes. The lookup of an address counts for the wait; it goes on for others."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
-        keys = await self._keys(host, max_wait_s)
+        requests = _parts(request, await self._keys(request.host, max_wait_s))
         again = False
         while True:
-            taken: list[Permit] = []
+            permits: list[ScopePermit] = []
             try:
-                for pacer, key in zip(self._pacers, keys, strict=True):
+                for pacer, part in zip(self._pacers, requests, strict=True):
                     left_s = None if deadline_mono is None else max(0.0, deadline_mono - self._clock.monotonic())
-                    said = None if taken else rules
-                    taken.append(await pacer.start(key, origin, said, left_s, again=again))
+                    permits.append(await pacer.start(part, left_s, first=again))
             except BaseException:
-                self._give_back(taken)
+                _give_back(permits)
                 raise
-            waited = [permit.waited for permit in taken]
-            if not any(waited[1:]) or all(
-                pacer.renew(permit) for pacer, permit in zip(self._pacers, taken, strict=True)
-            ):
-                permit = _joined(taken)
-                permit.waited = any(waited) or again
-                return permit
-            self._give_back(taken)
+            waited = [permit.waited for permit in permits]
+            if not any(waited[1:]) or all(permit.renew() for permit in permits):
+                return ScopedPermit(permits, waited=any(waited) or again)
+            _give_back(permits)
             again = True
 
-    def when_ready(self, host: str, origin: str, rules: RuleSet | None, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, when a request may start in all scopes and nobody waits there; or at the close."""
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``request`` may start in all scopes and nothing waits there; or at the close."""
 
         def look() -> None:
             if self._closed or not watch(even_if_ready=False):
                 callback()
 
         def watch(*, even_if_ready: bool) -> bool:
-            keys = self._known(host, look)
-            if keys is None:
+            requests = self._known(request, look)
+            if requests is None:
                 return True
-            places = list(zip(self._pacers, keys, strict=True))
-            busy = [(pacer, key) for pacer, key in places if not pacer.is_ready(key)]
+            places = list(zip(self._pacers, requests, strict=True))
+            busy = [(pacer, part) for pacer, part in places if not pacer.is_ready(part)]
             if not busy and not even_if_ready:
                 return False
-            pacer, key = busy[0] if busy else places[0]
-            pacer.when_ready(key, origin, rules if pacer is self._first else None, look)
+            pacer, part = busy[0] if busy else places[0]
+            pacer.when_ready(part, look)
             return True
 
         watch(even_if_ready=True)
 
-    def observe(self, permit: Permit, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Take in the answer; it speaks for the key."""
-        self._first.observe(permit, status, headers)
-
-    def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
-        """End a request in all scopes."""
-        self._first.finish(permit, status, headers)
-        for pacer, other in zip(self._pacers[1:], permit.beside, strict=True):
-            pacer.finish(other)
-
-    def give_back(self, permit: Permit) -> None:
-        """End a permit with which nothing was requested, in all scopes."""
-        self._give_back([permit, *permit.beside])
-
-    def close(self, host: str, until_wall: float, bound_by: Bound) -> None:
+    def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at the key of ``host`` before ``until_wall``."""
         finder = self._finders[0]
         key = finder.known(host)
         if key is not None:
-            self._first.close(key, until_wall, bound_by)
+            self._first.close_host(key, until_wall, bound_by)
         elif not self._closed:
-            finder.when_found(host, lambda: self.close(host, until_wall, bound_by))
+            finder.when_found(host, lambda: self.close_host(host, until_wall, bound_by))
 
-    async def closed_until(self, host: str) -> float | None:
-        """Return the Unix time until which the key of ``host`` is to be left alone; None if it is not."""
+    async def closed_until(self, host: str, /) -> float | None:
+        """Return the Unix time until which the key of ``host`` is closed; None if it is open."""
         return await self._first.closed_until(await self._finders[0].find(host))
 
-    def spend(
-        self, host: str, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0
+    def count_fetch(
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
     ) -> None:
-        """Count a request that waited for no turn, in all scopes; its answer speaks for the key."""
+        """Count a robots.txt that was fetched without a permit, in all scopes; its answer speaks for the key."""
         if self._closed:
             return
-        keys = self._known(host, lambda: self.spend(host, status, headers, elapsed_s))
-        if keys is not None:
-            first, *others = keys
-            self._first.spend(first, status, headers, elapsed_s)
-            for pacer, key in zip(self._pacers[1:], others, strict=True):
-                pacer.spend(key)
+        request = TurnRequest(host, "", "")
+        requests = self._known(request, lambda: self.count_fetch(host, origin, status, headers, elapsed_s))
+        if requests is not None:
+            first, *others = requests
+            self._first.count_fetch(first.host, origin, status, headers, elapsed_s)
+            for pacer, part in zip(self._pacers[1:], others, strict=True):
+                pacer.count_fetch(part.host, origin)
 
-    def set_options(self, host: str, options: PacingOptions | None) -> None:
-        """Pace one host by options of its own; raises ConfigurationError where hosts are not what is paced."""
+    def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
+        """Pace one host by its own limits; raises ConfigurationError where the key is not the host."""
         if self._options.key == "host":
-            self._first.set_options(host, options)
-        elif options is not None and options != self._options:
+            self._first.set_limits(host, min_delay_s, max_concurrent)
+        elif (min_delay_s, max_concurrent) != (None, None):
             raise ConfigurationError(
                 f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions(key={self._options.key!r})"
             )
 
     async def aclose(self) -> None:
-        """End all lookups, and tell everybody who waits that no turn will come: ClosedError."""
+        """End all lookups, raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
         for pacer in self._pacers:
             await pacer.aclose()
@@ -191,7 +231,7 @@ class ScopedPacer:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a turn, in whichever scope."""
+        """How many requests wait for a permit, in any scope."""
         return sum(pacer.waiting for pacer in self._pacers)
 
     @property
@@ -216,31 +256,27 @@ class ScopedPacer:
             raise TooFar(host, NotYet(self._clock.wall(), Bound.ADDRESS), max_wait_s)
         return keys.result()
 
-    def _known(self, host: str, found: Callable[[], None]) -> list[str] | None:
-        """Return the key of each scope; None where one has to be looked up, after which ``found`` is called."""
+    def _known(self, request: TurnRequest, found: Callable[[], None]) -> list[TurnRequest] | None:
+        """Return the request to each scope; None where a key has to be looked up, after which ``found`` is called."""
         keys = []
         for finder in self._finders:
-            key = finder.known(host)
+            key = finder.known(request.host)
             if key is None:
-                finder.when_found(host, found)
+                finder.when_found(request.host, found)
                 return None
             keys.append(key)
-        return keys
-
-    def _give_back(self, permits: Sequence[Permit]) -> None:
-        for pacer, permit in zip(self._pacers, permits, strict=False):
-            pacer.give_back(permit)
+        return _parts(request, keys)
 
 
-def _joined(permits: list[Permit]) -> Permit:
-    first, *others = permits
-    first.beside = tuple(others)
-    return first
+def _parts(request: TurnRequest, keys: Sequence[str]) -> list[TurnRequest]:
+    """Return the request to each scope: what a site states binds in the first one only."""
+    return [request._replace(host=key, pace=None if place else request.pace) for place, key in enumerate(keys)]
+
+
+def _give_back(permits: Sequence[Permit]) -> None:
+    for permit in permits:
+        permit.give_back()
 
 
 def _bearing(limit: Limit) -> PacingOptions:
     return PacingOptions(min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent, adaptive_factor=0.0)
-
-
-Pacer = LocalPacer | ScopedPacer
-"""Whatever says whose turn it is."""

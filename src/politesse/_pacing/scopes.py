@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cachetools import TLRUCache
 
+from politesse._pacing.reports import AddressNotFound
 from politesse._tasks import is_ended_from_outside
 from politesse.errors import ClosedError, ConfigurationError
-from politesse.events import Event, Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.clock import Clock
+    from politesse.events import Publisher
     from politesse.ports import Resolver
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -30,19 +30,6 @@ _KEPT_S: Final = 3_600.0
 _RETRY_S: Final = 60.0
 _MAX_HOSTS: Final = 100_000
 _HTTPS_PORT: Final = 443
-
-
-@dataclass(frozen=True, slots=True)
-class AddressNotFound(Event):
-    """A host that is paced by its address has none that can be found; it is paced by its name for a minute.
-
-    Attributes:
-        host: its name.
-        error: what the resolver says.
-    """
-
-    host: str
-    error: str
 
 
 class Finder(Protocol):

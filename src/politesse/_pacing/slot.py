@@ -1,4 +1,4 @@
-"""What a pacer keeps of a busy host, and the arithmetic of its next turn; the time is an argument."""
+"""What a LocalPacer keeps of a busy host; when it was last asked is kept for longer, in a compact form."""
 
 from __future__ import annotations
 
@@ -7,58 +7,63 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.backoff import Bearing
-from politesse._pacing.pace import rates_hold_until, stated_pace, visit_from
+from politesse._pacing.pace import Pace, longest_stated_s, stated_pace
+from politesse._pacing.schedule import Closure, earliest_start
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._pacing.pace import Pace, PacingOptions
-    from politesse.robots import RuleSet
+    from politesse._pacing.pace import PacingOptions
+    from politesse.ports import StatedPace, TurnRequest
 
-_NEVER: Final = float("-inf")
-_LONGEST_REMEMBERED_S: Final = 86_400.0  # a copy of robots.txt holds no longer either (RFC 9309 2.4)
+NEVER: Final = float("-inf")
+_MAX_HOSTS: Final = 125_000
 
 
-class Permit:
-    """Leave for one request to one host; under way until it is finished or given back.
+class AgentPace:
+    """What the robots.txt files of a host state for one agent: it binds the requests of that agent only.
 
     Attributes:
-        key: the pacing key.
-        started_mono: when it was stamped.
-        before_mono: the ``last_mono`` of its slot before that.
-        marks: those of its slot, its own included.
-        waited: whether that was later than it was asked for.
-        slot: whose; None once it is over.
-        answered_s: after how many seconds the answer came; None until it is known.
-        beside: those that were taken along with it, in wider scopes.
+        by_origin: the latest statement of each origin that was requested.
+        timed: the same statements if the time of day matters to any of them, else empty.
+        stated: the pace that these and the options state; None if it has to be worked out.
+        rate_stated: whether one of them has a Request-rate.
     """
 
-    __slots__ = ("answered_s", "before_mono", "beside", "key", "marks", "slot", "started_mono", "waited")
+    __slots__ = ("by_origin", "rate_stated", "stated", "timed")
 
-    def __init__(self, slot: Slot, started_mono: float) -> None:
-        self.key = slot.key
-        self.started_mono = started_mono
-        self.waited = False
-        self.slot: Slot | None = slot
-        self.before_mono = slot.last_mono
-        self.marks = slot.marks
-        self.answered_s: float | None = None
-        self.beside: tuple[Permit, ...] = ()
+    def __init__(self) -> None:
+        self.by_origin: dict[str, StatedPace] = {}
+        self.timed: tuple[StatedPace, ...] = ()
+        self.stated: Pace | None = None
+        self.rate_stated = False
 
-    def redeem(self) -> Slot | None:
-        """Return the slot; None from the second time on."""
-        slot, self.slot = self.slot, None
-        return slot
+    def state(self, origin: str, pace: StatedPace) -> None:
+        """Replace the statement of an origin."""
+        self.by_origin[origin] = pace
+        self.stated = None
+        statements = tuple(self.by_origin.values())
+        self.timed = statements if any(said.timetable.is_timed for said in statements) else ()
+        self.rate_stated = any(said.request_rates for said in statements)
+
+    def pace(self, now_wall: float, options: PacingOptions) -> Pace:
+        """Return the pace that is stated at the Unix time ``now_wall``."""
+        pace = self.stated
+        if pace is None or self.timed:
+            # Kept, because most requests end with the statements that the one before ended with.
+            pace = self.stated = stated_pace(self.by_origin.values(), now_wall, options)
+        return pace
 
 
 class Waiter:
-    """Somebody in a queue: woken once it is the head and the time has come, and again if that was too early."""
+    """A request in line. It is woken when it is the head and its time has come, and again if that was too early."""
 
-    __slots__ = ("error", "woken")
+    __slots__ = ("agent", "error", "woken")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.woken: asyncio.Future[None] = asyncio.Future(loop=loop)  # told which loop, it need not look for it
+    def __init__(self, agent: AgentPace, loop: asyncio.AbstractEventLoop) -> None:
+        self.agent = agent
+        self.woken: asyncio.Future[None] = asyncio.Future(loop=loop)  # given the loop, it need not look it up
         self.error: Exception | None = None
 
     def wake(self) -> None:
@@ -68,7 +73,7 @@ class Waiter:
 
     def fail(self, error: Exception) -> None:
         """Let it raise ``error``, unless it is granted its turn at the same moment."""
-        # Beside the future: whoever was woken already, in vain, has to see it too.
+        # Beside the future: a waiter that was woken already, in vain, has to see it too.
         self.error = self.error or error
         self.wake()
 
@@ -81,120 +86,185 @@ class Slot:
     """A busy host.
 
     Attributes:
-        key: the pacing key.
-        options: those of the pacer, or those set for this host.
-        said: the rules of each of its origins that has asked for a turn.
-        rate_stated: whether these state a Request-rate.
-        stated: the pace that these and the options state, at whatever time of day; None until it is asked for.
+        host: the pacing host.
+        options: those of the pacer, with the limits that were set for this host.
+        agents: what is stated for each agent that has requested a turn.
+        longest_s: the longest interval that is stated for any agent at any time of day, or the floor.
         bearing: what its answers say; None before the first.
         in_flight: how many requests are under way.
-        last_mono: the end of the last request, or the start of it where several may be under way.
-        marks: how often ``last_mono`` was set, to know who did last.
-        ready_mono: from when on the next may start, as far as the interval and a closure go.
+        last_mono: the end of the last request, or the start of it where several may be under way. A fetch of robots.txt
+            counts if no request is remembered.
+        only_fetched: whether that was a fetch, and nothing has requested a turn since.
+        marks: how often ``last_mono`` was set (generation counter).
+        ready_mono: from when on a request of ``ready_for`` may start.
         bound_by: what binds that.
-        spent: whether the last request was one that waited for no turn.
-        timed: whether the time of day may change it.
-        armed_mono: the time of its entry in the heap that counts; None for none.
+        ready_for: the agent for which these two were worked out; None if they have to be worked out again.
+        armed_mono: the time of its valid entry in the heap; None for none.
         waiters: in the order in which they came.
-        watchers: whom to call, one after the other, when it is ready and nobody waits.
+        watchers: the callbacks to call when the host is ready and nothing waits, one at a time.
     """
 
     __slots__ = (
+        "agents",
         "armed_mono",
         "bearing",
         "bound_by",
+        "host",
         "in_flight",
-        "key",
         "last_mono",
+        "longest_s",
         "marks",
+        "only_fetched",
         "options",
-        "rate_stated",
+        "ready_for",
         "ready_mono",
-        "said",
-        "spent",
-        "stated",
-        "timed",
         "waiters",
         "watchers",
     )
 
-    def __init__(self, key: str, options: PacingOptions) -> None:
-        self.key = key
+    def __init__(self, host: str, options: PacingOptions, last_mono: float, *, only_fetched: bool) -> None:
+        self.host = host
         self.options = options
-        self.said: dict[str, RuleSet] = {}
-        self.stated: Pace | None = None
-        self.rate_stated = False
+        self.agents: dict[str, AgentPace] = {}
+        self.longest_s = options.min_delay_s
         self.bearing: Bearing | None = None
         self.in_flight = 0
-        self.last_mono = _NEVER
+        self.last_mono = last_mono
+        self.only_fetched = only_fetched
         self.marks = 0
-        self.ready_mono = _NEVER
+        self.ready_mono = NEVER
         self.bound_by = Bound.FLOOR
-        self.spent = False
-        self.timed = False
+        self.ready_for: AgentPace | None = None
         self.armed_mono: float | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self.watchers: list[Callable[[], None]] = []  # a deque takes 600 octets when it is empty
+        self.watchers: list[tuple[AgentPace, Callable[[], None]]] = []  # an empty deque takes 600 octets
 
-    def hear(self, origin: str, rules: RuleSet) -> None:
-        """Let the rules of an origin count from now on."""
-        self.said[origin] = rules
-        self.stated = None
-        said = self.said.values()
-        self.rate_stated = any(rules.request_rates for rules in said)
-        self.timed = any(rules.timetable.is_timed for rules in said)
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests are under way as are allowed at once."""
+        return self.in_flight >= self.options.max_concurrent
+
+    def agent(self, request: TurnRequest) -> AgentPace:
+        """Return what is stated for the agent of a request, with what the request brings."""
+        self.only_fetched = False
+        agent = self.agents.get(request.agent)
+        if agent is None:
+            agent = self.agents[request.agent] = AgentPace()
+        if request.pace is not None and agent.by_origin.get(request.origin) is not request.pace:
+            agent.state(request.origin, request.pace)
+            self._restate()
+        return agent
+
+    def limit(self, options: PacingOptions) -> None:
+        """Replace the options."""
+        self.options = options
+        for agent in self.agents.values():
+            agent.stated = None
+        self._restate()
 
     def heard(self, now_mono: float, now_wall: float) -> Bearing:
-        """Return what its answers say, as of now; nothing yet where none has come."""
+        """Return what its answers say, as of now; nothing yet before the first answer."""
         if self.bearing is None:
             self.bearing = Bearing()
         self.bearing.follow(now_mono, now_wall)
+        self.ready_for = None
         return self.bearing
 
-    def schedule(self, now_mono: float, now_wall: float) -> None:
-        """Work out from when on the next request may start, and what binds that."""
-        pace = self.stated
-        if pace is None or self.timed:
-            # Kept, because most requests end with the rules that the one before ended with.
-            pace = self.stated = stated_pace(self.said.values(), now_wall, self.options)
-        bearing = self.bearing
+    def schedule(self, agent: AgentPace, now_mono: float, now_wall: float) -> None:
+        """Work out when the next request of an agent may start, and what binds that."""
+        bearing, closure = self.bearing, None
+        self.ready_for = agent
+        if bearing is None and self.last_mono == NEVER and not agent.timed:
+            self.ready_mono, self.bound_by = NEVER, Bound.FLOOR  # the first request to a host
+            return
+        pace = agent.pace(now_wall, self.options)
         if bearing is not None:
             bearing.follow(now_mono, now_wall)
-            pace = bearing.slow(pace, now_wall, self.options, rate_stated=self.rate_stated)
-        self.ready_mono, self.bound_by = self.last_mono + pace.interval_s, pace.bound_by
-        if self.timed:
-            # The pace may be a faster one after that: it is worked out again then.
-            self.ready_mono = min(
-                self.ready_mono, now_mono + (rates_hold_until(self.said.values(), now_wall) - now_wall)
-            )
-        if bearing is not None and bearing.closed_until_wall > now_wall:
-            opens_mono = now_mono + (bearing.closed_until_wall - now_wall)
-            if opens_mono > self.ready_mono:
-                self.ready_mono, self.bound_by = opens_mono, bearing.closed_by
-        if self.timed:
-            # The window has to be open when the request may start, not now.
-            start_wall = now_wall + max(0.0, self.ready_mono - now_mono)
-            opens_wall = visit_from(self.said.values(), start_wall)
-            if opens_wall > start_wall:
-                self.ready_mono, self.bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
+            pace = bearing.slow(pace, now_wall, self.options, rate_stated=agent.rate_stated)
+            if bearing.closed_until_wall > now_wall:
+                closure = Closure(bearing.closed_until_wall, bearing.closed_by)
+        self.ready_mono, self.bound_by = earliest_start(self.last_mono, pace, closure, agent.timed, now_mono, now_wall)
 
-    def remembered_s(self, now_mono: float, now_wall: float) -> float:
-        """Return for how long this may not be forgotten, idle as it is; 0 or less where it may be now."""
-        remembered_s = 0.0
+    def not_yet(self, ready_mono: float, bound_by: Bound, now_mono: float, now_wall: float) -> NotYet:
+        """Return the answer to a request that cannot start now."""
+        wait_s = max(0.0, ready_mono - now_mono)
+        if wait_s == 0.0:
+            bound_by = Bound.IN_FLIGHT if self.is_full else Bound.QUEUE
+        return NotYet(now_wall + wait_s, bound_by)
+
+    def count_fetch(self, origin: str, kept_s: float, now_mono: float, *, is_first: bool) -> None:
+        """Count a fetch of robots.txt, unless it is a refresh beside an interval that a page has waited for.
+
+        ``is_first`` is whether none of the same origin is remembered; one of a long interval is remembered here.
+        """
+        if is_first and 2.0 * self.longest_s > kept_s:
+            is_first = not any(origin in agent.by_origin for agent in self.agents.values())
+        if is_first or self.only_fetched or now_mono > self.last_is_known_until(kept_s):
+            self.only_fetched = not (self.waiters or self.watchers) and (self.only_fetched or self.last_mono == NEVER)
+            self.last_mono = now_mono
+            self.marks += 1
+            self.ready_for = None
+
+    def last_is_known_until(self, kept_s: float) -> float:
+        """Return until when ``last_mono`` counts: for ``kept_s``, or for two of the longest intervals known.
+
+        For two, because a page that is due after such an interval may find that its robots.txt has to be fetched again,
+        and that fetch must not pass for the first request to the host.
+        """
+        return self.last_mono + max(kept_s, 2.0 * self.longest_s)
+
+    def busy_until(self, kept_s: float, now_mono: float, now_wall: float) -> float:
+        """Return until when more than ``last_mono`` has to be remembered of it, idle as it is."""
+        until_mono = self.last_mono + self.longest_s
         if self.bearing is not None:
             self.bearing.follow(now_mono, now_wall)
-            remembered_s = self.bearing.remembered_until_wall - now_wall
-        if self.spent and not self.said:
-            # Its robots.txt was asked for, and nobody has said yet what it asks for: a first page that comes later
-            # than the floor still has to wait out the Crawl-delay from then. That may have no bound.
-            longest_s = min(self.options.max_crawl_delay_s, _LONGEST_REMEMBERED_S)
-            remembered_s = max(remembered_s, self.last_mono + longest_s - now_mono)
-        return remembered_s
+            until_mono = max(until_mono, now_mono + (self.bearing.remembered_until_wall - now_wall))
+        for agent in self.agents.values():  # the adaptive delay, and Visit-times of several origins
+            self.schedule(agent, now_mono, now_wall)
+            until_mono = max(until_mono, self.ready_mono)
+        if 2.0 * self.longest_s > kept_s:
+            until_mono = max(until_mono, self.last_is_known_until(kept_s))
+        return until_mono
 
-    def not_yet(self, now_mono: float, now_wall: float) -> NotYet:
-        """Return the answer to who cannot start now."""
-        wait_s = max(0.0, self.ready_mono - now_mono)
-        bound_by = self.bound_by
-        if wait_s == 0.0:
-            bound_by = Bound.IN_FLIGHT if self.in_flight >= self.options.max_concurrent else Bound.QUEUE
-        return NotYet(now_wall + wait_s, bound_by)
+    def _restate(self) -> None:
+        options = self.options
+        self.ready_for = None
+        self.longest_s = options.min_delay_s
+        for agent in self.agents.values():
+            stated_s = longest_stated_s(agent.by_origin.values())
+            if options.on_long_crawl_delay == "cap":
+                stated_s = min(stated_s, options.max_crawl_delay_s)
+            self.longest_s = max(self.longest_s, stated_s)
+
+
+class LastAsked:
+    """When idle hosts, or origins, were last asked: 55 to 85 octets for each beside its name, and no timer.
+
+    Two generations: the younger one becomes the older one after ``kept_s``, or when it is full, and replaces it. So a
+    time is kept for ``kept_s`` at least and twice that at most, of up to 250,000 hosts.
+
+    Args:
+        kept_s: for how many seconds a time counts.
+    """
+
+    __slots__ = ("_older", "_since_mono", "_younger", "kept_s")
+
+    def __init__(self, kept_s: float) -> None:
+        self.kept_s = kept_s
+        self._younger: dict[str, float] = {}
+        self._older: dict[str, float] = {}
+        self._since_mono = NEVER
+
+    def keep(self, host: str, last_mono: float, now_mono: float) -> None:
+        """Remember when a host was last asked."""
+        if now_mono - self._since_mono >= self.kept_s or len(self._younger) >= _MAX_HOSTS:
+            self._older = self._younger if now_mono - self._since_mono < 2.0 * self.kept_s else {}
+            self._younger, self._since_mono = {}, now_mono
+        self._younger[host] = last_mono
+
+    def take(self, host: str, now_mono: float) -> float:
+        """Return when a host was last asked, and forget it; minus infinity if that is unknown."""
+        last_mono = self._younger.pop(host, None)
+        if last_mono is None:
+            last_mono = self._older.pop(host, NEVER)
+        return last_mono if now_mono - last_mono <= self.kept_s else NEVER

@@ -1,8 +1,19 @@
-"""The life of one permitted request: asked for, waited for, asked about again, made, observed, ended.
+"""The life of one permitted request: check, wait for the permit, check again if something changed, request, end.
 
-A turn covers one hop. It holds leave at its host from the moment it is granted to the moment it ends, and the pause
-before the next turn counts from that end, whatever happened in between. The turn of the next hop is taken after this
-one has ended, so that crossed redirects cannot wait for each other.
+Theory of operation. A turn covers one hop. It holds the permit of its host from the moment it is granted to the moment
+it ends, and the interval before the next turn counts from that end, whatever happened in between. The turn of the next
+hop is taken after this one has ended, so that crossed redirects cannot wait for each other.
+
+A verdict is made before the wait, and the wait may be long. Checking again after each wait would postpone the turn for
+ever where robots.txt expires faster than the pace of its host: every check would fetch it again and, where the interval
+has to be waited out again, it would have expired again. So there is one rule: permission is checked again only if what
+the verdict rests on has changed (``Gate.basis``: the cache entry and the host policy). An entry that merely expired
+during the wait has not changed, and the verdict holds, though never on a copy older than a day (RFC 9309 2.4).
+
+    check -> wait -> basis unchanged, copy younger than a day ----------------------------------> turn
+                  -> changed, the new entry answers, and states the same pace ------------------> turn
+                  -> changed, and states another pace: give back, wait for that pace -----------> as above
+                  -> changed, and is expired: give back, check (fetch), wait -> holds for this turn
 """
 
 from __future__ import annotations
@@ -11,76 +22,73 @@ import asyncio
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
+from politesse._constants import DAY_S
 from politesse._tasks import ends_within
 from politesse._text import printable
 from politesse.origin import Origin
+from politesse.ports import TurnRequest
 from politesse.verdict import Bound, Disallowed, NotYet, TooFar
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from types import TracebackType
 
-    from politesse._pacing.scoped import Pacer
-    from politesse._pacing.slot import Permit
     from politesse.clock import Clock
-    from politesse.robots import RuleSet
+    from politesse.ports import Pacer, Permit, StatedPace
     from politesse.verdict import Verdict
 
-# Where answers hold for less than the pace of their host, each would have run out when its turn comes, and to ask again
-# puts the turn off again. So what was got anew for a turn holds for it, for the day of RFC 9309 2.4.
-_HOLDS_S: Final = 86_400.0
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class Turn:
-    """Leave to make one request now. Use it as a context manager, synchronous or not; leaving it ends it.
+    """Permission to make one request now. Use it as a context manager, synchronous or not; its end ends the turn.
 
     Attributes:
-        url: what may be requested.
+        url: the URL that may be requested.
         verdict: why.
     """
 
-    __slots__ = ("_entered", "_pacer", "_permit", "url", "verdict")
+    __slots__ = ("_entered", "_permit", "url", "verdict")
 
-    def __init__(self, verdict: Verdict, pacer: Pacer, permit: Permit | None) -> None:
+    def __init__(self, verdict: Verdict, permit: Permit | None) -> None:
         self.url = verdict.url
         self.verdict = verdict
-        self._pacer = pacer
-        self._permit = permit
+        self._permit: Permit | None = permit
         self._entered = False
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Say what the server answered, as soon as its headers are known: they set the pace of this host.
+        """Record what the server answered, as soon as its headers are known: they set the pace of this host.
 
-        A 429 or 503 closes the host from now on, whoever else has a turn there. How long the answer took is counted
-        up to here, so that a long body does not make a slow server. Once the turn has ended, it has no effect.
+        A 429 or 503 closes the host from now on, for all other turns as well. How long the answer took is counted up
+        to here, so that a long body does not make a slow server. After the end of the turn it has no effect.
 
         Args:
             status: the HTTP status.
-            headers: of the answer, names in whatever case.
+            headers: the headers of the answer, names in any case.
         """
         if self._permit is not None:
-            lower = {name.lower(): value for name, value in (headers or {}).items()}
-            self._pacer.observe(self._permit, status, lower)
+            lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
+            self._permit.observe(status, lower)
 
     def end(self) -> None:
-        """End the turn: the pause to the next one counts from now. Doing so again has no effect."""
+        """End the turn: the interval to the next one counts from now. Calling it again has no effect."""
         self._entered = True
         permit, self._permit = self._permit, None
         if permit is not None:
-            self._pacer.finish(permit)
+            permit.end()
 
     def give_back(self) -> None:
         """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""
         self._entered = True
         permit, self._permit = self._permit, None
         if permit is not None:
-            self._pacer.give_back(permit)
+            permit.give_back()
 
     @property
     def under_way(self) -> bool:
-        """Whether it holds leave at its host: it has not ended."""
+        """Whether it holds the permit of its host: it has not ended."""
         return self._permit is not None
 
     def __enter__(self) -> Self:
@@ -105,7 +113,9 @@ class Turn:
 
     def __del__(self) -> None:
         if self._permit is not None and not self._entered:
-            warnings.warn(f"{self!r} was never entered; its host waited for nothing", ResourceWarning, stacklevel=2)
+            warnings.warn(
+                f"{self!r} was never entered: use it with 'with', or call give_back()", ResourceWarning, stacklevel=2
+            )
             self.give_back()
 
     def __repr__(self) -> str:
@@ -118,7 +128,7 @@ _HELD: Final[ContextVar[tuple[Turn, ...]]] = ContextVar("_HELD", default=())
 
 @contextmanager
 def holding(turn: Turn) -> Generator[None, None, None]:
-    """Let ``holds_turn_at`` know, within the block, that the task which runs it holds ``turn``."""
+    """Let ``holds_turn_at`` know, within the block, that the task that runs it holds ``turn``."""
     before = _HELD.get()
     _HELD.set((*before, turn))
     try:
@@ -128,7 +138,7 @@ def holding(turn: Turn) -> Generator[None, None, None]:
 
 
 def holds_turn_at(host: str) -> bool:
-    """Whether the task that asks, or one that started it, is within a turn at a host: there is no other meanwhile."""
+    """Return whether the current task or its parent holds a turn at a host: waiting for another would deadlock."""
     return any(turn.under_way and Origin.of(turn.url).pacing_host == host for turn in _HELD.get())
 
 
@@ -142,47 +152,67 @@ class Gate(Protocol):
         """Return the verdict if it is known now."""
 
 
-class PaceSource(Protocol):
-    """Knows what sites state about their pace."""
+class Basis(Protocol):
+    """Knows what verdicts rest on, and what sites state about their pace."""
 
-    def pace_rules(self, origin: Origin, /) -> RuleSet | None:
-        """Return what the robots.txt of ``origin`` says about pace, if anything is known."""
+    def basis(self, url: str, /) -> object:
+        """Return what a verdict on ``url`` rests on now; equal to an earlier one if nothing changed since."""
+
+    def pace_rules(self, origin: Origin, /) -> StatedPace | None:
+        """Return what the robots.txt of ``origin`` states about pace, if anything is known."""
 
     def ask_ahead(self, origin: Origin, /) -> None:
-        """Have robots.txt asked for, without waiting."""
+        """Have robots.txt fetched, without waiting."""
 
 
-async def take(gate: Gate, agent: PaceSource, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
+async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
     """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
     origin = Origin.of(url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
-    asked_again = False
+    checked_again = False
     while True:
         verdict = await _check(gate, clock, url, deadline_mono)
         if verdict is None:
             raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
-        checked_mono, checked_wall = clock.monotonic(), clock.wall()
-        _heed(pacer, origin, verdict)
-        rules = agent.pace_rules(origin)
+        made = _Made(verdict, agent.basis(url), clock.monotonic(), clock.wall())
+        _close_if_refused(pacer, origin, verdict)
+        request = _request(agent, origin, verdict)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
-        permit = await pacer.start(origin.pacing_host, str(origin), rules, left_s)
+        permit = await pacer.start(request, left_s)
         if not permit.waited:
-            return Turn(verdict, pacer, permit)
-        # Much may have happened meanwhile: the copy may have run out, or been replaced, or a policy been set.
+            return Turn(verdict, permit)
         try:
-            again = gate.peek(url)
-            if again is None and asked_again:
-                passed_s = max(clock.monotonic() - checked_mono, clock.wall() - checked_wall)
-                again = verdict if verdict.age_s + passed_s < _HOLDS_S else None
-            if again is not None:
-                _heed(pacer, origin, again)
-                if agent.pace_rules(origin) is rules:
-                    return Turn(again, pacer, permit)
+            holds = _holds_still(gate, agent, clock, made, checked_again=checked_again)
+            if holds is not None:
+                _close_if_refused(pacer, origin, holds)
+                if holds is verdict or agent.pace_rules(origin) is request.pace:
+                    return Turn(holds, permit)
         except BaseException:
-            pacer.give_back(permit)
+            permit.give_back()
             raise
-        pacer.give_back(permit)
-        asked_again = True
+        permit.give_back()
+        checked_again = True
+
+
+class _Made(NamedTuple):
+    """A verdict, what it rests on, and when it was made, by both clocks."""
+
+    verdict: Verdict
+    basis: object
+    at_mono: float
+    at_wall: float
+
+
+def _holds_still(gate: Gate, agent: Basis, clock: Clock, made: _Made, *, checked_again: bool) -> Verdict | None:
+    """Return the verdict that holds after a wait; None if robots.txt has to be fetched first."""
+    passed_s = max(clock.monotonic() - made.at_mono, clock.wall() - made.at_wall)
+    usable = made.verdict.age_s + passed_s < DAY_S  # RFC 9309 2.4: no copy older than 24 hours SHOULD be used
+    if usable and agent.basis(made.verdict.url) == made.basis:
+        return made.verdict
+    verdict = gate.peek(made.verdict.url)
+    if verdict is None and usable and checked_again:
+        return made.verdict  # fetched for this turn
+    return verdict
 
 
 async def _check(gate: Gate, clock: Clock, url: str, deadline_mono: float | None) -> Verdict | None:
@@ -198,22 +228,27 @@ async def _check(gate: Gate, clock: Clock, url: str, deadline_mono: float | None
     return checking.result() if in_time else None
 
 
-def take_now(gate: Gate, agent: PaceSource, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
+def take_now(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
     """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
     origin = Origin.of(url)
     verdict = gate.peek(url)
     if verdict is None:
         agent.ask_ahead(origin)
         return NotYet(clock.wall(), Bound.ROBOTS_TXT)
-    _heed(pacer, origin, verdict)
-    permit = pacer.try_start(origin.pacing_host, str(origin), agent.pace_rules(origin))
-    return permit if isinstance(permit, NotYet) else Turn(verdict, pacer, permit)
+    _close_if_refused(pacer, origin, verdict)
+    permit = pacer.try_start(_request(agent, origin, verdict))
+    return permit if isinstance(permit, NotYet) else Turn(verdict, permit)
 
 
-def _heed(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:
+def _request(agent: Basis, origin: Origin, verdict: Verdict) -> TurnRequest:
+    return TurnRequest(origin.pacing_host, str(origin), verdict.agent, agent.pace_rules(origin))
+
+
+def _close_if_refused(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:
+    """Raise Disallowed, or close the host if its robots.txt was answered with 429."""
     if not verdict.allowed:
         raise Disallowed(verdict)
     source = verdict.source
     if source is not None and source.of_host and source.not_before is not None and verdict.match.allowed:
-        # robots.txt was answered with 429 while an older copy still serves. Where none does, this gate only reports.
-        pacer.close(origin.pacing_host, source.not_before, Bound.RETRY_AFTER)
+        # An older copy still serves. Where none does, the verdict denies, or the gate only reports.
+        pacer.close_host(origin.pacing_host, source.not_before, Bound.RETRY_AFTER)

@@ -9,7 +9,7 @@ from politesse._cache.admission import GivenUp
 from politesse._cache.files import FileOutcome, SiteFile
 from politesse._cache.following import follow
 from politesse._cache.revalidation import fetch_guarded
-from politesse._pacing.turns import Gate, PaceSource, take
+from politesse._pacing.turns import Basis, Gate, take
 from politesse._sites.data_txt import DATA_TXT, DataTxt
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots.sitemaps import NO_SITEMAPS
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._cache.files import SiteFiles
     from politesse._cache.reading import ReadingThreads
-    from politesse._pacing.scoped import Pacer
     from politesse._sites.data_txt import DataRecord, FieldNames
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.ports import Fetcher, FetchRequest, FetchResult, Pacer
     from politesse.robots import RejectedSitemap
     from politesse.verdict import Source, Verdict
 
@@ -140,7 +139,7 @@ def _denied(verdict: Verdict) -> SiteFile:
     )
 
 
-class GateAndPace(Gate, PaceSource, Protocol):
+class GateAndBasis(Gate, Basis, Protocol):
     """Answers whether a URL may be requested, and knows the pace of its site."""
 
 
@@ -160,7 +159,7 @@ class PageFetcher:
 
     def __init__(
         self,
-        agent: GateAndPace,
+        agent: GateAndBasis,
         fetcher: Fetcher,
         pacer: Pacer,
         clock: Clock,

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from politesse import ClosedError, FetchOptions, Gatekeeper, Match, Reason, Verdict
-from politesse._gate import assemble
+from politesse._pacing import sharing
 from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
@@ -22,8 +22,9 @@ from tests.integration.cli.command import politesse, run_process
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from politesse._pacing.slot import Permit
-    from politesse.robots import RuleSet
+    from politesse._pacing.permit import LocalPermit
+    from politesse._pacing.slot import Slot
+    from politesse.ports import TurnRequest
     from politesse.verdict import NotYet
 
 pytestmark = pytest.mark.realtime  # a Retry-After, a black hole and a pace are waited for
@@ -180,36 +181,35 @@ def _denied(url: str) -> Verdict:
 class PushyPacer(LocalPacer):
     """Grants at once."""
 
-    def try_start(self, key: str, origin: str, rules: RuleSet | None) -> Permit | NotYet:
+    def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         now_mono = self._clock.monotonic()
-        return self._stamp(self._slot(key, origin, rules, now_mono), now_mono)
+        return self._stamp(*self._enter(request, now_mono), now_mono)
 
-    def when_ready(self, key: str, origin: str, rules: RuleSet | None, callback: Callable[[], None]) -> None:
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         self._clock.call_later(0, callback)
 
 
 class FloorPacer(LocalPacer):
-    """Does not hear what robots.txt says about pace."""
+    """Ignores what robots.txt states about pace."""
 
-    def _slot(self, key: str, origin: str, rules: RuleSet | None, now_mono: float) -> Any:
-        return super()._slot(key, origin, None, now_mono)
+    def _enter(self, request: TurnRequest, now_mono: float) -> Any:
+        return super()._enter(request._replace(pace=None), now_mono)
 
 
 class FromStartPacer(LocalPacer):
     """Counts the pause from the start of a request."""
 
-    def finish(self, permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
-        super().finish(permit, status, headers)
-        slot = self._slots[permit.key]
+    def ended(self, permit: LocalPermit, slot: Slot) -> None:
+        super().ended(permit, slot)
         slot.last_mono = permit.started_mono
-        slot.schedule(self._clock.monotonic(), self._clock.wall())
+        slot.ready_for = None
         self._arm(slot)
 
 
 class DeafPacer(LocalPacer):
-    """Does not hear that a server wants to be left alone."""
+    """Ignores that a server wants to be left alone."""
 
-    def observe(self, permit: Permit, status: int, headers: Mapping[str, str] | None = None) -> None:
+    def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
         pass
 
 
@@ -220,7 +220,7 @@ def _paced_by(pacer_class: type[LocalPacer]) -> type[Gatekeeper]:
         __slots__ = ()
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            with patch.object(assemble, "LocalPacer", pacer_class):
+            with patch.object(sharing, "LocalPacer", pacer_class):
                 super().__init__(*args, **options)
 
     return Gate

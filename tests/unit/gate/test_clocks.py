@@ -294,7 +294,8 @@ async def test_wall_clock_that_is_set_changes_nothing_about_how_long_a_host_is_l
 
 
 async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_again() -> None:
-    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(60), lasting(60), CLOSED]})
+    slow = lasting(60, "User-agent: *\nCrawl-delay: 200\n")
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(60), slow, CLOSED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
         await gate.check(PAGE)
         clock.advance(MINUTE / 2)
@@ -306,10 +307,10 @@ async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_aga
         gate.set_policy("example.com", HostPolicy(min_delay_s=10.0))
         first.give_back()
         clock.advance(1.0)
-        await settle()  # the copy has run out, so robots.txt was asked for again, which counts for the pace
+        await settle()  # policy changed and copy expired: robots.txt was fetched again, and states a delay
         assert (fetcher.count(SITE), waiting.done()) == (2, False)
         step(clock, 3 * DAY)
-        clock.advance(10.0)
+        clock.advance(200.0)
         await settle()
         with pytest.raises(Disallowed):
             await asyncio.wait_for(waiting, 1)

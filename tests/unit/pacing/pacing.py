@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from politesse.ports import Permit, StatedPace
     from politesse.robots import RuleSet
 
 MIDNIGHT: Final = 1_799_971_200.0
@@ -17,6 +19,19 @@ MIDNIGHT: Final = 1_799_971_200.0
 
 HOST: Final = "example.com"
 ORIGIN: Final = "https://example.com"
+AGENT: Final = "ExampleBot"
+
+
+def wants(pace: StatedPace | None = None, host: str = HOST, agent: str = AGENT) -> TurnRequest:
+    """Return a request to the https origin of a host."""
+    return TurnRequest(host, f"https://{host}", agent, pace)
+
+
+def finish(permit: Permit, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
+    """End a request; None for no answer."""
+    if status is not None:
+        permit.observe(status, headers or {})
+    permit.end()
 
 
 def rules(*lines: str) -> RuleSet:

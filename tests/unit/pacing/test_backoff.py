@@ -189,15 +189,20 @@ def test_what_a_host_that_never_failed_said_need_not_be_remembered() -> None:
         ([(200, 4.0)], Pace(4.0, Bound.ADAPTIVE)),
         ([(200, 4.0), (200, 2.0)], Pace(3.0, Bound.ADAPTIVE)),
         ([(200, 2.0), (301, 4.0)], Pace(3.0, Bound.ADAPTIVE)),
-        # Errors and fast error pages never shorten a delay.
-        *(([(200, 4.0), (status, 0.002)], Pace(4.0, Bound.ADAPTIVE)) for status in (404, 429, 500, 503, None)),
+        # Refusals and server errors never shorten a delay.
+        *(([(200, 4.0), (status, 0.002)], Pace(4.0, Bound.ADAPTIVE)) for status in (429, 500, 503, 599)),
+        # All other answers do, and so does a turn of which none was observed.
+        *(([(200, 4.0), (status, 0.002)], Pace(2.001, Bound.ADAPTIVE)) for status in (304, 404, 410, None)),
         ([(429, 0.002), (200, 4.0)], Pace(4.0, Bound.ADAPTIVE)),
         ([(429, 0.002)] * 50 + [(200, 4.0)], Pace(4.0, Bound.ADAPTIVE)),
         # Slow ones lengthen it.
         ([(200, 4.0), (500, 8.0)], Pace(6.0, Bound.ADAPTIVE)),
         ([(None, 30.0)], Pace(30.0, Bound.ADAPTIVE)),
-        ([(None, 30.0), (200, 1.0)], Pace(30.0, Bound.ADAPTIVE)),
-        ([(None, 30.0), (200, 1.0), (200, 2.0)], Pace(16.0, Bound.ADAPTIVE)),
+        ([(None, 30.0), (200, 1.0)], Pace(15.5, Bound.ADAPTIVE)),
+        ([(None, 30.0), (200, 1.0), (200, 2.0)], Pace(8.75, Bound.ADAPTIVE)),
+        # The delay has a ceiling.
+        ([(200, 61.0)], Pace(60.0, Bound.ADAPTIVE)),
+        ([(None, 86_400.0)], Pace(60.0, Bound.ADAPTIVE)),
     ],
 )
 def test_a_slow_host_is_asked_less_often(answers: list[tuple[int | None, float]], expected: Pace) -> None:
@@ -211,9 +216,13 @@ ANSWERS = st.lists(st.tuples(st.sampled_from((200, 304, 404, 429, 500, None)), s
 def test_no_error_among_the_answers_makes_the_pace_faster(
     answers: list[tuple[int | None, float]], options: PacingOptions
 ) -> None:
-    worked = [answer for answer in answers if answer[0] in {200, 304}]
+    worked = [answer for answer in answers if answer[0] not in {429, 500}]
     with_errors, without = pace_after(*answers, options=options), pace_after(*worked, options=options)
     assert with_errors.interval_s >= without.interval_s - 1e-9
+
+
+def test_ceiling_of_the_adaptive_delay_is_an_option() -> None:
+    assert pace_after((200, 61.0), options=PacingOptions(adaptive_max_s=5.0)) == Pace(5.0, Bound.ADAPTIVE)
 
 
 def test_adaptive_delay_is_off_at_factor_0_and_grows_with_it() -> None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, PoliteQueue
+from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.scoped import ScopedPacer
-from politesse._pacing.slot import Permit
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet, TooFar
-from tests.unit.pacing.pacing import MIDNIGHT, Resolving, rules, settle
+from tests.unit.pacing.pacing import MIDNIGHT, Resolving, finish, rules, settle, wants
 
 if TYPE_CHECKING:
+    from politesse.ports import Permit
     from politesse.robots import RuleSet
 
 SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}
@@ -29,23 +31,23 @@ UA = "ExampleBot/1.0 (+https://example.com/bot)"
 class Desk:
     def __init__(self, options: PacingOptions, addresses: Resolving | None = None) -> None:
         self.clock = ManualClock(MIDNIGHT)
+        self.started: dict[Permit, float] = {}
         self.resolver = addresses or Resolving(SHARED)
-        self.pacer = ScopedPacer(
-            options, clock=self.clock, resolver=self.resolver, publisher=Publisher(), jitter=lambda: 0.0
-        )
+        make = partial(LocalPacer, clock=self.clock, jitter=lambda: 0.0)
+        self.pacer = ScopedPacer(options, make, clock=self.clock, resolver=self.resolver, publisher=Publisher())
 
     async def know(self, *hosts: str) -> None:
         """Have their addresses looked up."""
         for host in hosts:
-            self.pacer.try_start(host, host, None)
+            self.pacer.try_start(wants(host=host))
             await settle()
 
     def now(self, host: str, said: RuleSet | None = None) -> Permit | NotYet:
-        return self.pacer.try_start(host, f"https://{host}", said)
+        return self.pacer.try_start(wants(said, host))
 
     def take(self, host: str, said: RuleSet | None = None) -> Permit:
         permit = self.now(host, said)
-        assert isinstance(permit, Permit), permit
+        assert not isinstance(permit, NotYet), permit
         return permit
 
     def refused(self, host: str) -> tuple[float, Bound]:
@@ -54,9 +56,12 @@ class Desk:
         return round(answer.not_before - self.clock.wall(), 3), answer.bound_by
 
     def ask(self, host: str, max_wait_s: float | None = None) -> asyncio.Task[Permit]:
-        return asyncio.get_running_loop().create_task(
-            self.pacer.start(host, f"https://{host}", None, max_wait_s), name=host
-        )
+        return asyncio.get_running_loop().create_task(self._start(host, max_wait_s), name=host)
+
+    async def _start(self, host: str, max_wait_s: float | None) -> Permit:
+        permit = await self.pacer.start(wants(host=host), max_wait_s)
+        self.started[permit] = self.clock.monotonic()
+        return permit
 
     async def pass_time(self, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
@@ -78,25 +83,25 @@ async def test_hosts_at_one_address_wait_for_each_other_and_for_nobody_else() ->
     await desk.pass_time(10.0)
     assert desk.refused("b.example") == (0.0, Bound.IN_FLIGHT)
     other = desk.take("c.example")
-    desk.pacer.finish(first, 200)
+    finish(first, 200)
     assert desk.refused("b.example") == (2.0, Bound.FLOOR)
     waiting = desk.ask("b.example")
     await desk.pass_time(1.99)
     assert not waiting.done()
     await desk.pass_time(0.02)
-    assert (await waiting).started_mono == pytest.approx(12.0, abs=0.01)
-    desk.pacer.finish(other)
+    assert desk.started[await waiting] == pytest.approx(12.0, abs=0.01)
+    finish(other)
     assert desk.refused("c.example") == (2.0, Bound.FLOOR)
 
 
 async def test_a_slow_host_does_not_slow_its_neighbours() -> None:
     desk = Desk(by_address())
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("a.example", rules("Crawl-delay: 100")), 429)
+    finish(desk.take("a.example", rules("Crawl-delay: 100")), 429)
     slow = desk.ask("a.example")
     await desk.pass_time(2.0)
     neighbour = desk.take("b.example")
-    desk.pacer.finish(neighbour, 200)
+    finish(neighbour, 200)
     await desk.pass_time(97.0)
     assert not slow.done()
     await desk.pass_time(1.1)
@@ -105,7 +110,7 @@ async def test_a_slow_host_does_not_slow_its_neighbours() -> None:
 
 async def test_a_domain_is_a_scope_too() -> None:
     desk = Desk(PacingOptions(adaptive_factor=0.0, domain=Limit(min_delay_s=3.0)))
-    desk.pacer.finish(desk.take("a.site.co.uk"), 200)
+    finish(desk.take("a.site.co.uk"), 200)
     assert desk.refused("b.site.co.uk") == (3.0, Bound.FLOOR)
     desk.take("a.another.co.uk")
 
@@ -116,7 +121,7 @@ async def test_all_scopes_at_once() -> None:
     )
     desk = Desk(options, Resolving({"a.x.com": ["192.0.2.1"], "b.x.com": ["192.0.2.2"], "c.y.com": ["192.0.2.1"]}))
     await desk.know("a.x.com", "b.x.com", "c.y.com")
-    desk.pacer.finish(desk.take("a.x.com"), 200)
+    finish(desk.take("a.x.com"), 200)
     assert desk.refused("a.x.com")[0] == 5.0  # the slowest is told
     assert desk.refused("b.x.com")[0] == 3.0
     assert desk.refused("c.y.com")[0] == 5.0
@@ -125,17 +130,17 @@ async def test_all_scopes_at_once() -> None:
 async def test_pacing_by_address_lets_any_site_there_bind_all() -> None:
     desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
     await desk.know("a.example", "b.example", "c.example")
-    desk.pacer.finish(desk.take("a.example", rules("Crawl-delay: 20")), 200)
+    finish(desk.take("a.example", rules("Crawl-delay: 20")), 200)
     assert desk.refused("b.example") == (20.0, Bound.CRAWL_DELAY)
-    desk.pacer.close("b.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
+    desk.pacer.close_host("b.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
     assert await desk.pacer.closed_until("a.example") == MIDNIGHT + 50
     assert await desk.pacer.closed_until("c.example") is None
 
 
 async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> None:
     desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
-    desk.pacer.close("a.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
-    desk.pacer.spend("c.example")
+    desk.pacer.close_host("a.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
+    desk.pacer.count_fetch("c.example", "c.example")
     await settle()
     assert await desk.pacer.closed_until("b.example") == MIDNIGHT + 50
     assert desk.refused("c.example") == (1.0, Bound.FLOOR)
@@ -144,7 +149,7 @@ async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> N
 async def test_robots_txt_is_counted_in_all_scopes() -> None:
     desk = Desk(by_address(min_delay_s=7.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.spend("a.example")
+    desk.pacer.count_fetch("a.example", "a.example")
     assert desk.refused("a.example")[0] == 7.0
     assert desk.refused("b.example")[0] == 7.0
 
@@ -155,7 +160,7 @@ async def test_robots_txt_is_counted_in_all_scopes() -> None:
 async def test_who_is_cancelled_in_the_wider_line_gives_the_host_back_at_no_cost() -> None:
     desk = Desk(by_address(min_delay_s=50.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("b.example"), 200)
+    finish(desk.take("b.example"), 200)
     waiting = desk.ask("a.example")
     await desk.pass_time(1.0)
     assert desk.pacer.in_flight == 1
@@ -169,7 +174,7 @@ async def test_who_is_cancelled_in_the_wider_line_gives_the_host_back_at_no_cost
 async def test_who_would_wait_too_long_in_the_wider_line_gives_the_host_back() -> None:
     desk = Desk(by_address(min_delay_s=50.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("b.example"), 200)
+    finish(desk.take("b.example"), 200)
     with pytest.raises(TooFar):
         await desk.ask("a.example", max_wait_s=10.0)
     assert desk.pacer.in_flight == 0
@@ -178,7 +183,7 @@ async def test_who_would_wait_too_long_in_the_wider_line_gives_the_host_back() -
 async def test_the_wait_is_counted_over_all_lines_together() -> None:
     desk = Desk(by_address(min_delay_s=6.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("a.example", rules("Crawl-delay: 4")), 200)
+    finish(desk.take("a.example", rules("Crawl-delay: 4")), 200)
     waiting = desk.ask("a.example", max_wait_s=5.0)
     await desk.pass_time(3.9)
     assert not waiting.done()
@@ -190,18 +195,18 @@ async def test_the_wait_is_counted_over_all_lines_together() -> None:
 async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_requested() -> None:
     desk = Desk(by_address(min_delay_s=5.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("b.example"), 200)
+    finish(desk.take("b.example"), 200)
     first, second = desk.ask("a.example"), desk.ask("a.example")
     await desk.pass_time(1.0)
-    desk.pacer.close("a.example", MIDNIGHT + 20, Bound.RETRY_AFTER)
+    desk.pacer.close_host("a.example", MIDNIGHT + 20, Bound.RETRY_AFTER)
     await desk.pass_time(5.0)
     neighbour = desk.take("b.example")  # the address was given back, too
-    desk.pacer.finish(neighbour, 200)
+    finish(neighbour, 200)
     await desk.pass_time(13.9)
     assert not first.done()
     assert not second.done()
     await desk.pass_time(0.2)
-    assert (await first).started_mono == pytest.approx(20.0, abs=0.01)  # nobody has passed it
+    assert desk.started[await first] == pytest.approx(20.0, abs=0.01)  # nobody has passed it
     assert first.result().waited
     assert not second.done()
 
@@ -209,9 +214,9 @@ async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_request
 async def test_a_permit_is_stamped_when_the_last_scope_grants_it() -> None:
     desk = Desk(by_address(min_delay_s=5.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("b.example"), 200)
+    finish(desk.take("b.example"), 200)
     permit = await asyncio.gather(desk.ask("a.example"), desk.pass_time(5.1))
-    assert permit[0].started_mono == pytest.approx(5.0, abs=0.01)
+    assert desk.started[permit[0]] == pytest.approx(5.0, abs=0.01)
 
 
 async def test_starts_are_spaced_when_several_leave_the_wider_line() -> None:
@@ -223,13 +228,13 @@ async def test_starts_are_spaced_when_several_leave_the_wider_line() -> None:
     blocking = desk.take("b.example")
     tasks = [desk.ask("a.example") for _ in range(3)]
     await desk.pass_time(5.0)
-    desk.pacer.finish(blocking)
+    finish(blocking)
     starts = []
     for _ in range(60):
         await desk.pass_time(0.1)
         for task in [task for task in tasks if task.done()]:
-            starts.append(task.result().started_mono)
-            desk.pacer.finish(task.result())
+            starts.append(desk.started[task.result()])
+            finish(task.result())
             tasks.remove(task)
     assert len(starts) == 3
     assert all(after - before >= 1.0 for before, after in pairwise(starts))
@@ -251,16 +256,15 @@ async def test_nobody_waits_for_ever_and_no_scope_is_overrun(seed: int) -> None:
 
     async def request(host: str) -> None:
         await desk.clock.sleep(rng.random() * 3)
-        permit = await desk.pacer.start(host, host, None)
+        permit = await desk.pacer.start(wants(host=host))
         if rng.random() < 0.2:
-            desk.pacer.give_back(permit)
+            permit.give_back()
             return
         started = desk.clock.monotonic()
-        assert started == permit.started_mono
         try:
             await desk.clock.sleep(rng.random() / 10)
         finally:
-            desk.pacer.finish(permit, 200)
+            finish(permit, 200)
             log.append((host, started, desk.clock.monotonic()))
 
     tasks = [asyncio.create_task(request(rng.choice(hosts))) for _ in range(60)]
@@ -290,7 +294,7 @@ async def test_an_address_that_is_not_known_is_looked_up_meanwhile() -> None:
     desk.resolver.gate.clear()
     assert desk.refused("a.example") == (0.0, Bound.ADDRESS)
     called: list[bool] = []
-    desk.pacer.when_ready("a.example", "https://a.example", None, lambda: called.append(True))
+    desk.pacer.when_ready(wants(host="a.example"), lambda: called.append(True))
     await desk.pass_time(1.0)
     assert not called
     desk.resolver.gate.set()
@@ -303,12 +307,12 @@ async def test_an_address_that_is_not_known_is_looked_up_meanwhile() -> None:
 async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
     desk = Desk(by_address(min_delay_s=5.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("a.example"), 200)
+    finish(desk.take("a.example"), 200)
     called: list[float] = []
-    desk.pacer.when_ready("a.example", "https://a.example", None, lambda: called.append(desk.clock.monotonic()))
+    desk.pacer.when_ready(wants(host="a.example"), lambda: called.append(desk.clock.monotonic()))
     await desk.pass_time(10.0)
     assert called == [pytest.approx(5.0, abs=0.02)]
-    desk.pacer.when_ready("a.example", "https://a.example", None, lambda: called.append(0.0))
+    desk.pacer.when_ready(wants(host="a.example"), lambda: called.append(0.0))
     assert len(called) == 1  # not from within the call
     await desk.pass_time(0.1)
     assert len(called) == 2
@@ -319,7 +323,7 @@ async def test_a_request_that_cannot_have_the_address_costs_the_host_nothing() -
     await desk.know("a.example", "b.example")
     blocking = desk.take("b.example")
     desk.refused("a.example")
-    desk.pacer.finish(blocking)
+    finish(blocking)
     await desk.pass_time(0.6)
     desk.take("a.example")
 
@@ -330,12 +334,12 @@ async def test_a_request_that_cannot_have_the_address_costs_the_host_nothing() -
 async def test_the_close_tells_everybody() -> None:
     desk = Desk(by_address(min_delay_s=50.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.finish(desk.take("b.example"), 200)
+    finish(desk.take("b.example"), 200)
     called: list[bool] = []
-    desk.pacer.when_ready("b.example", "https://b.example", None, lambda: called.append(True))
+    desk.pacer.when_ready(wants(host="b.example"), lambda: called.append(True))
     desk.resolver.gate.clear()
-    desk.pacer.when_ready("c.example", "https://c.example", None, lambda: called.append(True))
-    desk.pacer.spend("c.example")
+    desk.pacer.when_ready(wants(host="c.example"), lambda: called.append(True))
+    desk.pacer.count_fetch("c.example", "c.example")
     in_line, looking_up = desk.ask("a.example"), desk.ask("c.example")
     await settle()
     await desk.pacer.aclose()
@@ -346,7 +350,7 @@ async def test_the_close_tells_everybody() -> None:
     assert called == [True, True]
     with pytest.raises(ClosedError):
         desk.now("b.example")
-    desk.pacer.spend("b.example")
+    desk.pacer.count_fetch("b.example", "b.example")
 
 
 @pytest.mark.parametrize(

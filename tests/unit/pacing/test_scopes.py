@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._pacing.scopes import AddressNotFound, ByAddress, ByDomain
+from politesse._pacing.reports import AddressNotFound
+from politesse._pacing.scopes import ByAddress, ByDomain
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, Publisher
 from politesse.testing import ManualClock

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse.testing import ManualClock
-from tests.unit.pacing.pacing import MIDNIGHT, rules
+from tests.unit.pacing.pacing import MIDNIGHT, finish, rules, wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ async def _crawl(sites: list[Site]) -> int:
         for _ in range(TURNS):
             asked, site.asked = site.asked, site.asked + 1
             asked_mono = clock.monotonic()
-            permit = await pacer.start(site.name, f"https://{site.name}", said[site.name])
+            permit = await pacer.start(wants(said[site.name], site.name))
             refused = site.refuses > 0 and len(site.log) % site.refuses == site.refuses - 1
             await clock.sleep(0.002 if refused else ANSWER_S)
             closed_s = float(lots.randrange(5, 900)) if refused else 0.0
@@ -120,7 +120,7 @@ async def _crawl(sites: list[Site]) -> int:
             now = clock.monotonic()
             site.log.append(Request(asked, asked_mono, permit.started_mono, now, closed_s))
             headers = {"retry-after": str(int(closed_s))} if refused else {}
-            pacer.finish(permit, 429 if refused else 200, headers)
+            finish(permit, 429 if refused else 200, headers)
 
     tasks = [asyncio.create_task(work(number)) for number in range(TASKS)]
     await clock.sleep(DAY_S)

@@ -1,0 +1,37 @@
+"""The events that pacers publish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from politesse.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderOverruled(Event):
+    """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable or out of range.
+
+    Attributes:
+        host: the pacing host that sent it.
+        field: its name, in lower case.
+        value: at most 100 characters of it, printable.
+        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
+    """
+
+    host: str
+    field: str
+    value: str
+    applied_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressNotFound(Event):
+    """No address was found for a host that is paced by its address; it is paced by its name for a minute.
+
+    Attributes:
+        host: its name.
+        error: what the resolver reports.
+    """
+
+    host: str
+    error: str

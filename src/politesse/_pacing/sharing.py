@@ -1,0 +1,247 @@
+"""Which pacer a gate gets: its own, or one that it shares with all gates of the process that name the same scope.
+
+Theory of operation. Two gates that name the same ``PacingOptions.scope`` find each other by that name, per event loop:
+this needs a registry that outlives them. It is the one module-level state of the package. It holds its pacers weakly;
+each gate holds the shared one from its first use on, and the last gate that closes closes it. So nothing is left in the
+registry when the gates are gone, closed or not.
+
+A gate is often made before its event loop runs, so it joins at the first use. A pacer that is shared outlives the
+close of one gate, but what waits at that gate must not: a SharedPacer knows what waits through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from asyncio import _get_running_loop
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.scoped import ScopedPacer
+from politesse._tasks import is_ended_from_outside
+from politesse.clock import run_of
+from politesse.errors import ClosedError, ConfigurationError
+from politesse.events import Publisher
+from politesse.verdict import NotYet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from politesse._pacing.pace import PacingOptions
+    from politesse.clock import Clock
+    from politesse.ports import Pacer, Permit, Resolver, TurnRequest
+    from politesse.verdict import Bound
+
+
+def pacer_for(
+    options: PacingOptions,
+    *,
+    clock: Clock,
+    publisher: Publisher,
+    resolver: Resolver | None = None,
+    jitter: Callable[[], float] = random.random,
+) -> Pacer:
+    """Return the pacer of a gate.
+
+    Args:
+        options: see PacingOptions.
+        clock: the clocks and the timer.
+        publisher: receives HeaderOverruled and AddressNotFound.
+        resolver: finds the addresses of hosts; needed if ``options.is_scoped``.
+        jitter: returns 0 to 1, to spread the requests to a host that was closed.
+    """
+
+    def make(publisher: Publisher) -> Pacer:
+        local = partial(LocalPacer, clock=clock, jitter=jitter, publisher=publisher)
+        if resolver is not None and options.is_scoped:
+            return ScopedPacer(options, local, clock=clock, resolver=resolver, publisher=publisher)
+        return local(options)
+
+    if options.scope:
+        return SharedPacer(options, make, clock=clock, publisher=publisher)
+    return make(publisher)
+
+
+class _Common:
+    """A pacer that several gates share.
+
+    Attributes:
+        options: those of all its gates.
+        clock: the clock that it goes by.
+        publisher: what it publishes to; each gate subscribes.
+        pacer: the pacer.
+        gates: how many gates have joined and not closed.
+    """
+
+    def __init__(self, options: PacingOptions, make: Callable[[Publisher], Pacer], clock: Clock) -> None:
+        self.options = options
+        self.clock = clock
+        self.publisher = Publisher()
+        self.pacer = make(self.publisher)
+        self.gates = 0
+
+
+class _Once:
+    """Calls a callback the first time that it is called."""
+
+    def __init__(self, callback: Callable[[], None], called: Callable[[_Once], object]) -> None:
+        self._callback: Callable[[], None] | None = callback
+        self._called = called
+
+    def __call__(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._called(self)
+            callback()
+
+
+async def _start(pacer: Pacer, request: TurnRequest, max_wait_s: float | None) -> Permit:
+    return await pacer.start(request, max_wait_s)
+
+
+_COMMON: Final[WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], _Common]] = WeakValueDictionary()
+
+
+class SharedPacer:
+    """The pacer of one gate that shares its pace with others; see ``politesse.ports.Pacer``.
+
+    Raises ConfigurationError at the first use if another gate of the same scope has other options or another clock.
+
+    Args:
+        options: see PacingOptions; ``scope`` is the name.
+        make: makes the pacer, if this is the first gate of the scope; given what it publishes to.
+        clock: the clocks and the timer.
+        publisher: receives what the shared pacer publishes, for all gates.
+    """
+
+    def __init__(
+        self, options: PacingOptions, make: Callable[[Publisher], Pacer], *, clock: Clock, publisher: Publisher
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._publisher = publisher
+        self._make = make
+        self._limits: dict[str, tuple[float | None, int | None]] = {}
+        self._common: _Common | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._waiting: set[asyncio.Task[Permit]] = set()
+        self._callbacks: dict[_Once, None] = {}  # in the order in which they came
+        self._closed = False
+        if _get_running_loop() is not None:
+            self._pacer()
+
+    def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
+        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+        return self._pacer().try_start(request)
+
+    async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
+        """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
+        pacer = self._pacer()
+        permit = pacer.try_start(request)
+        if not isinstance(permit, NotYet):
+            return permit
+        waiting = asyncio.get_running_loop().create_task(_start(pacer, request, max_wait_s))
+        self._waiting.add(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError as error:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                waiting.result().give_back()  # granted at the moment at which its waiter was cancelled
+            if self._closed and not is_ended_from_outside(error, asyncio.current_task()):
+                raise ClosedError(f"the pacer was closed during the wait for a turn at {request.host}") from None
+            raise
+        finally:
+            self._waiting.discard(waiting)
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``request`` may start and nothing waits; or when this gate is closed."""
+        pacer = self._pacer()
+        once = _Once(callback, self._callbacks.pop)
+        self._callbacks[once] = None
+        pacer.when_ready(request, once)
+
+    def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
+        """Let nothing start at ``host`` before ``until_wall``, at any gate."""
+        if not self._closed:
+            self._pacer().close_host(host, until_wall, bound_by)
+
+    async def closed_until(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        return await self._pacer().closed_until(host)
+
+    def count_fetch(
+        self,
+        host: str,
+        origin: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        elapsed_s: float = 0.0,
+        /,
+    ) -> None:
+        """Count a robots.txt that was fetched without a permit."""
+        if not self._closed:
+            self._pacer().count_fetch(host, origin, status, headers, elapsed_s)
+
+    def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
+        """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""
+        if _get_running_loop() is None and self._common is None:
+            self._limits[host] = min_delay_s, max_concurrent  # set at the first use
+        else:
+            self._pacer().set_limits(host, min_delay_s, max_concurrent)
+
+    async def aclose(self) -> None:
+        """Raise ClosedError in all that waits at this gate; close the shared pacer if this is its last gate."""
+        if self._closed:
+            return
+        self._closed = True
+        for waiting in self._waiting:
+            waiting.cancel()
+        for once in list(self._callbacks):
+            once()
+        common, self._common = self._common, None
+        if common is not None:
+            self._unsubscribe()
+            common.gates -= 1
+            if not common.gates:
+                await common.pacer.aclose()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests of this gate wait for a permit."""
+        return len(self._waiting)
+
+    @property
+    def in_flight(self) -> int:
+        """How many permits have not ended, those of all gates of the scope."""
+        return 0 if self._common is None else self._common.pacer.in_flight
+
+    def __repr__(self) -> str:
+        return f"<SharedPacer {self._options.scope!r}: {None if self._common is None else self._common.pacer!r}>"
+
+    def _pacer(self) -> Pacer:
+        """Return the shared pacer, joining it at the first use; raises ClosedError."""
+        if self._closed:
+            raise ClosedError("the pacer is closed")
+        if self._common is None:
+            self._common = self._join()
+        return self._common.pacer
+
+    def _join(self) -> _Common:
+        key = (asyncio.get_running_loop(), self._options.scope)
+        common = _COMMON.get(key)
+        if common is None or not common.gates:
+            common = _COMMON[key] = _Common(self._options, self._make, self._clock)
+        elif common.options != self._options:
+            raise ConfigurationError(
+                f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not "
+                f"{common.options!r} and {self._options!r}"
+            )
+        elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
+            raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
+        common.gates += 1
+        self._unsubscribe = common.publisher.subscribe(self._publisher.publish)
+        for host, limits in self._limits.items():
+            common.pacer.set_limits(host, *limits)
+        return common
