@@ -30,6 +30,15 @@ _LAST_RESORT: Final = pytest.StashKey[threading.Timer]()
 register_profiles()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Have ``-n auto`` start two processes a core, up to eight: many tests wait for servers and clocks."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores, min(2 * cores, 8))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the profile scale the number of examples of tests that name one, which would outweigh it otherwise."""
     usual = settings.get_profile(settings.get_current_profile_name()).max_examples
