@@ -14,8 +14,7 @@ from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
 from politesse._cache.revalidation import fetch_guarded
-from politesse._constants import DAY_S, ROBOTS_TXT
-from politesse._pacing.pace import PACES_HELD, longest_stated_s
+from politesse._constants import ROBOTS_TXT
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault
 from politesse.robots import RobotsTxt
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from politesse._cache.cache import FileFlight, Judged
     from politesse._cache.options import CacheOptions
-    from politesse._cache.outcome import Standing
     from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.events import Publisher
@@ -156,7 +154,6 @@ class RobotsCache(FileCache[Entry]):
         rules: dict[str, RuleSet] = {}
         if held.source.result is AccessResult.SUCCESSFUL:
             rules = await self._rules(record.copy.body, flight.origin, frozenset(flight.agents))
-            held = held if record.trouble is not None else _for_its_pace(held, rules.values())
         return Entry(flight.origin, held, record.trouble, rules, at_mono)
 
     def _entry_of_failure(self, flight: FileFlight[Entry], judged: Judged) -> Entry:
@@ -212,17 +209,6 @@ class RobotsCache(FileCache[Entry]):
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
         known.source = replace(known.source, fault=source.fault, not_before=not_before)
         return known
-
-
-def _for_its_pace(held: Standing, rules: Collection[RuleSet]) -> Standing:
-    """Let a copy hold until a turn at the pace that it asks for can come, though for a day at most (RFC 9309 2.4).
-
-    Else it would have run out whenever the turn has come, and no page would ever be requested. From the end of its own
-    lifetime on it is asked for again behind the questions.
-    """
-    paced_until = held.at_wall + PACES_HELD * longest_stated_s(rules)
-    until_wall = min(paced_until, held.source.fetched_wall + DAY_S)
-    return held if until_wall <= held.until_wall else replace(held, until_wall=until_wall)
 
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:

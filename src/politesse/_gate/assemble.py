@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import aiohttp
@@ -13,13 +13,12 @@ from politesse._cache.files import SiteFiles
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse._cache.robots_fetcher import PacedFetcher
-from politesse._constants import DAY_S
 from politesse._gate.agent import Agent
 from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
 from politesse._gate.policy_tokens import PolicyTokens
 from politesse._gate.state import GateState
-from politesse._pacing.pace import PACES_HELD, PacingOptions
+from politesse._pacing.pace import PacingOptions
 from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import Reservations
@@ -121,7 +120,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     pacing = options.pacing or PacingOptions()
     resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
     pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
-    cache_options = _for_pace(options.cache or CacheOptions(), pacing)
+    cache_options = options.cache or CacheOptions()
     fetcher = options.fetcher or AiohttpFetcher(
         options.user_agent, options.fetch, session=options.session, resolver=resolver
     )
@@ -159,12 +158,6 @@ def assemble(options: GatekeeperOptions) -> GateParts:
 
 def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations) -> Agent:
     return EnforcingAgent(state, identity, purposes, reservations) if purposes else Agent(state, identity)
-
-
-def _for_pace(options: CacheOptions, pacing: PacingOptions) -> CacheOptions:
-    """Return options by which answers hold at least until a turn at our own pace can come."""
-    least_s = min(PACES_HELD * pacing.min_delay_s, DAY_S)
-    return replace(options, min_lifetime_s=max(options.min_lifetime_s, least_s))
 
 
 def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
