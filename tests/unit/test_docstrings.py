@@ -33,3 +33,8 @@ def test_public_names_of_the_package_are_documented() -> None:
         if name != "__version__" and not (getattr(politesse, name).__doc__ or "").strip()
     ]
     assert undocumented == []
+
+
+@pytest.mark.parametrize("name", [name for name in politesse.__all__ if isinstance(getattr(politesse, name), type)])
+def test_public_class_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(politesse, name).__doc__ or "")

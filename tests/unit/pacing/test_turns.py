@@ -389,7 +389,7 @@ async def test_queue_hands_out_where_an_answer_holds_for_less_than_the_crawl_del
         for turns in (1, 2, 3):
             await queue.put(f"{SITE}/{turns}")
             async with queue.turn():
-                assert 0 <= clock.monotonic() - 120 * turns <= 0.001 * turns  # robots.txt was fetched again before it
+                assert 0 <= clock.monotonic() - 120 * turns < 0.002 * turns  # robots.txt was fetched again before it
 
 
 async def test_answer_that_holds_for_less_than_our_own_pace_is_no_hindrance(clock: ManualClock) -> None:
@@ -399,7 +399,7 @@ async def test_answer_that_holds_for_less_than_our_own_pace_is_no_hindrance(cloc
         queue: PoliteQueue[None] = PoliteQueue(gate)
         await queue.put(f"{SITE}/x")
         async with queue.turn():
-            assert 0 <= clock.monotonic() - 90 <= 0.001  # robots.txt was fetched again before it
+            assert 0 <= clock.monotonic() - 90 < 0.002  # robots.txt was fetched again before it
 
 
 async def test_answer_that_holds_for_less_than_the_pace_of_a_policy_holds_for_the_turn(clock: ManualClock) -> None:
