@@ -307,9 +307,7 @@ async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_aga
         gate.set_policy("example.com", HostPolicy(min_delay_s=10.0))
         first.give_back()
         clock.advance(1.0)
-        await (
-            settle()
-        )  # policy changed and copy expired: robots.txt was fetched again, and states a delay
+        await settle()  # policy changed and copy expired: robots.txt was fetched again, and states a delay
         assert (fetcher.count(SITE), waiting.done()) == (2, False)
         step(clock, 3 * DAY)
         clock.advance(200.0)
