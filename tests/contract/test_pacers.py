@@ -419,6 +419,16 @@ async def test_the_first_fetch_of_another_origin_counts(desk: Desk) -> None:
     assert await desk.refused() == (1.0, Bound.FLOOR)
 
 
+async def test_each_fetch_of_an_origin_counts_until_a_page_of_it_is_requested(desk: Desk) -> None:
+    for _ in range(3):
+        await desk.count_fetch("http://example.com:8080")
+        await desk.pass_time(1.1)
+        await desk.visit(rules())
+        await desk.pass_time(0.5)
+    await desk.count_fetch("http://example.com:8080")
+    assert await desk.refused() == (1.0, Bound.FLOOR)
+
+
 async def test_a_fetch_restarts_no_interval_that_counts_from_an_earlier_fetch(desk: Desk) -> None:
     await desk.count_fetch()
     waiting = desk.ask("first", rules=rules("Crawl-delay: 1000"))

@@ -62,8 +62,9 @@ class Host:
     def ready_mono(self, agent: str) -> float:
         return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
 
-    def fetched(self, now_mono: float) -> None:
-        is_first = now_mono > self.fetched_mono + REMEMBERED_S
+    def fetched(self, now_mono: float, *, busy: bool) -> None:
+        """Busy: what is stated for its agents is remembered, so that this is a refresh for them."""
+        is_first = not busy and now_mono > self.fetched_mono + REMEMBERED_S
         self.fetched_mono = now_mono
         if is_first or self.only_fetched or now_mono > self.last_mono + REMEMBERED_S:
             never = now_mono > self.last_mono + REMEMBERED_S
@@ -215,8 +216,9 @@ class PacerMachine(RuleBasedStateMachine):
     @rule(name=HOSTS)
     def fetch(self, name: str) -> None:
         """Count a robots.txt: it restarts no interval."""
+        slot = self.pacer._slots.get(name)
+        self.hosts[name].fetched(self.clock.monotonic(), busy=slot is not None and bool(slot.agents))
         self.pacer.count_fetch(name, name)
-        self.hosts[name].fetched(self.clock.monotonic())
 
     @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0, 25.0, 590.0, 700.0)))
     def jump(self, seconds: float) -> None:

@@ -29,7 +29,7 @@ from politesse._constants import DAY_S
 from politesse._pacing.backoff import CLOSING
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
-from politesse._pacing.reports import HeaderOverruled
+from politesse._pacing.reports import publish_overruled
 from politesse._pacing.slot import NEVER, LastAsked, Slot, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError
@@ -37,9 +37,8 @@ from politesse.events import Publisher
 from politesse.verdict import TooFar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from politesse._pacing.backoff import Overruled
     from politesse._pacing.slot import AgentPace
     from politesse.clock import Clock, Timer
     from politesse.ports import TurnRequest
@@ -120,10 +119,7 @@ class LocalPacer:
                 self._arm(slot)  # for the next one, whether this one was woken or not
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, from the event loop, when ``request`` may start and nothing waits; or at the close.
-
-        It reserves nothing: call ``try_start`` from the callback. Raises ClosedError and WrongEventLoop.
-        """
+        """Call ``callback`` once, when ``request`` may start and nothing waits; see ``politesse.ports.Pacer``."""
         slot, agent = self._enter(request, self._monotonic())
         self._wakeups.own_loop()
         slot.watchers.append((agent, callback))
@@ -175,7 +171,7 @@ class LocalPacer:
             bearing = slot.heard(now_mono, now_wall)
             # Without jitter: robots.txt is fetched again when its own backoff is over, and the host must be open then.
             overruled = bearing.refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options, 0.0)
-            self._publish(slot, overruled)
+            publish_overruled(self._publisher, slot.host, overruled)
         self._arm(slot)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
@@ -188,19 +184,17 @@ class LocalPacer:
                 min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
                 max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
             )
-        slot = self._slots.get(host)
-        if slot is not None:
+        if (slot := self._slots.get(host)) is not None:
             slot.limit(options)
             self._arm(slot)
 
     async def aclose(self) -> None:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
+        self._wakeups.stop()
         for slot in self._slots.values():
             for waiter in slot.waiters:
                 waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {slot.host}"))
-        self._wakeups.stop()
-        for slot in self._slots.values():
             while slot.watchers:
                 slot.watchers.pop(0)[1]()
 
@@ -224,7 +218,8 @@ class LocalPacer:
     def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer; the first call measures how long it took."""
         self._record(permit, slot, status, headers, self._monotonic())
-        self._arm(slot)
+        if slot.waiters or slot.watchers:  # else it is armed at the end
+            self._arm(slot)
 
     def ended(self, permit: LocalPermit, slot: Slot) -> None:
         """End a request."""
@@ -273,19 +268,16 @@ class LocalPacer:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
         jitter = self._jitter() if status in CLOSING else 0.0
         bearing = slot.heard(now_mono, now_wall)
-        self._publish(slot, bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter))
-
-    def _publish(self, slot: Slot, overruled: Iterable[Overruled]) -> None:
-        for header in overruled:
-            self._publisher.publish(HeaderOverruled(slot.host, header.field, header.value, header.applied_s))
+        publish_overruled(
+            self._publisher, slot.host, bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
+        )
 
     def _new(self, host: str, now_mono: float) -> Slot:
         options = self._options_of.get(host, self._options) if self._options_of else self._options
-        last_mono, only_fetched = self._last_asked.take(host, now_mono), False
-        if last_mono == NEVER:
-            last_mono = self._last_idle.take(host, now_mono)
-            only_fetched = last_mono != NEVER
-        slot = self._slots[host] = Slot(host, options, last_mono, only_fetched=only_fetched)
+        slot = self._slots[host] = Slot(host, options, self._last_asked.take(host, now_mono))
+        if slot.last_mono == NEVER and self._last_idle:
+            slot.last_mono = self._last_idle.take(host, now_mono)
+            slot.only_fetched = slot.last_mono != NEVER
         return slot
 
     def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:

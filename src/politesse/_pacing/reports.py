@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from politesse.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse._pacing.backoff import Overruled
+    from politesse.events import Publisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +42,9 @@ class AddressNotFound(Event):
 
     host: str
     error: str
+
+
+def publish_overruled(publisher: Publisher, host: str, overruled: Iterable[Overruled]) -> None:
+    """Publish the headers of an answer of ``host`` that are not obeyed as they stand."""
+    for header in overruled:
+        publisher.publish(HeaderOverruled(host, header.field, header.value, header.applied_s))

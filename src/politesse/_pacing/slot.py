@@ -122,7 +122,7 @@ class Slot:
         "watchers",
     )
 
-    def __init__(self, host: str, options: PacingOptions, last_mono: float, *, only_fetched: bool) -> None:
+    def __init__(self, host: str, options: PacingOptions, last_mono: float) -> None:
         self.host = host
         self.options = options
         self.agents: dict[str, AgentPace] = {}
@@ -130,7 +130,7 @@ class Slot:
         self.bearing: Bearing | None = None
         self.in_flight = 0
         self.last_mono = last_mono
-        self.only_fetched = only_fetched
+        self.only_fetched = False
         self.marks = 0
         self.ready_mono = NEVER
         self.bound_by = Bound.FLOOR
@@ -195,12 +195,14 @@ class Slot:
     def count_fetch(self, origin: str, kept_s: float, now_mono: float, *, is_first: bool) -> None:
         """Count a fetch of robots.txt, unless it is a refresh beside an interval that a page has waited for.
 
-        ``is_first`` is whether none of the same origin is remembered; one of a long interval is remembered here.
+        It is one if a page of its origin has requested a turn; if none has requested any, ``is_first`` says whether no
+        fetch of the same origin is remembered.
         """
-        if is_first and 2.0 * self.longest_s > kept_s:
+        if self.agents:
             is_first = not any(origin in agent.by_origin for agent in self.agents.values())
-        if is_first or self.only_fetched or now_mono > self.last_is_known_until(kept_s):
-            self.only_fetched = not (self.waiters or self.watchers) and (self.only_fetched or self.last_mono == NEVER)
+        of_no_page = self.only_fetched or now_mono > self.last_is_known_until(kept_s)
+        if is_first or of_no_page:
+            self.only_fetched = of_no_page and not (self.waiters or self.watchers)
             self.last_mono = now_mono
             self.marks += 1
             self.ready_for = None
@@ -264,7 +266,12 @@ class LastAsked:
 
     def take(self, host: str, now_mono: float) -> float:
         """Return when a host was last asked, and forget it; minus infinity if that is unknown."""
+        if not self:
+            return NEVER
         last_mono = self._younger.pop(host, None)
         if last_mono is None:
             last_mono = self._older.pop(host, NEVER)
         return last_mono if now_mono - last_mono <= self.kept_s else NEVER
+
+    def __bool__(self) -> bool:
+        return bool(self._younger or self._older)
