@@ -1,4 +1,4 @@
-"""What this crawler has settled about a host by other means than robots.txt."""
+"""The policy of this crawler for a host, beside robots.txt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from politesse.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPolicy:
-    """What this crawler has settled about a host by other means than robots.txt.
+    """The policy of this crawler for a host, agreed by other means than robots.txt.
 
     Attributes:
         deny: request nothing from it, robots.txt included (except as a redirect target of another

@@ -1,4 +1,4 @@
-"""Who the crawler says it is: one User-Agent string, and the product tokens that choose its groups."""
+"""The identity of a crawler: one User-Agent string, and the product tokens that choose its groups."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ class Identity:
 
     @classmethod
     def of(cls, user_agent: str, tokens: str | Sequence[str] | None = None) -> Identity:
-        """Check both, and take the token from the User-Agent where none is given.
+        """Return the checked identity; without ``tokens`` the first product of the User-Agent is the token.
 
-        Raises ConfigurationError for what would hide who is crawling. Warns (PolitesseWarning) of a token that RFC 9309
-        does not know, and of one that the User-Agent does not contain.
+        Warns (PolitesseWarning) of a token that is not valid in RFC 9309, and of tokens that the User-Agent does not
+        contain.
+
+        Raises:
+            ConfigurationError: for a User-Agent or a token that would hide who is crawling.
         """
         if _PRINTABLE.fullmatch(user_agent) is None:
             raise ConfigurationError(

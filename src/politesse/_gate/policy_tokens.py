@@ -1,7 +1,7 @@
 """Product tokens that no crawler sends: what their groups in robots.txt forbid is a use, not a request.
 
-As ``Google-Extended`` and ``Applebot-Extended`` are: a site says in groups of their own whether what the crawler
-fetches may train a model. Such groups are read as those of any crawler, ``*`` included where no group names the token.
+Examples are ``Google-Extended`` and ``Applebot-Extended``: a site states in their groups whether fetched content may
+train a model. The groups are chosen as for any crawler, with ``*`` as the fallback.
 """
 
 from __future__ import annotations

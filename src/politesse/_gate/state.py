@@ -29,10 +29,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decided(Event):
-    """A question was answered.
+    """A verdict was given.
 
     Attributes:
-        verdict: the answer.
+        verdict: the verdict.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Decided, Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def watch():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         gate.subscribe(lambda event: isinstance(event, Decided) and print(event.verdict.reason))
+        ...         await gate.check("https://example.com/")
+        >>> asyncio.run(watch())
+        unavailable
     """
 
     verdict: Verdict
@@ -40,12 +51,18 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True)
 class MatchingBounded(Event):
-    """A decision would have taken too much work: rules that were not compared count against the URL.
+    """The bound on the matching work of one decision was reached: rules that were not compared count against the URL.
 
-    A Disallow among them counts as matching, an Allow as not. Files that are not made to be slow never come to this.
+    A Disallow among them counts as matching, an Allow as not. Only files that are made to be slow reach the bound.
 
     Attributes:
-        verdict: the answer.
+        verdict: the verdict.
+
+    Example:
+        >>> from politesse import Match, MatchingBounded, Reason, Verdict
+        >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
+        >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
+        True
     """
 
     verdict: Verdict
@@ -59,6 +76,11 @@ class LongDelay(Event):
         origin: the site.
         delay_s: the delay that it states, in seconds.
         done: ``"obey"``, ``"cap"`` or ``"skip"``.
+
+    Example:
+        >>> from politesse import LongDelay, Origin
+        >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
+        'skip'
     """
 
     origin: Origin

@@ -1,4 +1,4 @@
-"""What a site tells beside the rules of its robots.txt: its data.txt, and the sitemaps that it lists."""
+"""Files that are fetched as pages are, permitted and paced hop by hop: data.txt; and the sitemaps of a robots.txt."""
 
 from __future__ import annotations
 
@@ -28,19 +28,32 @@ if TYPE_CHECKING:
     from politesse.robots import RejectedSitemap
     from politesse.verdict import Source, Verdict
 
-# What takes longer than some milliseconds would be felt by every other task; a host name in foreign letters is dear.
+# Larger files are read in threads: they would block the event loop for longer than some milliseconds.
 _READ_IN_THREAD_BYTES: Final = 8 * 1024
 _CHECK_IN_THREAD_BYTES: Final = 4 * 1024
-_MAX_DETAIL: Final = 300  # what an exception quotes may be long
+_MAX_DETAIL: Final = 300  # characters of an exception that are quoted
 
 
 @dataclass(frozen=True, slots=True)
 class DataTxtAnswer:
-    """What asking for a data.txt came to, and what it says.
+    """The data.txt of a site, or the lack of one.
 
     Attributes:
-        file: the file, or the lack of it.
-        content: what it says; nothing unless it was FOUND.
+        file: the file, or the lack of one.
+        content: the parsed file; empty unless it was FOUND.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ManualClock, ScriptedFetcher
+        >>> site = ScriptedFetcher({"https://example.com/data.txt": 404})
+        >>> clock = ManualClock(autojump=True)
+        >>> async def ask():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site, clock=clock) as gate:
+        ...         answer = await gate.datatxt("https://example.com")
+        ...         print(answer.outcome, answer.status)
+        >>> asyncio.run(ask())
+        unknown 404
     """
 
     file: SiteFile
@@ -74,8 +87,19 @@ class Sitemaps:
     Attributes:
         urls: absolute http(s) URLs as written, in the order of the file, each once.
         rejected: the first hundred of the lines that name no such URL.
-        source: the copy of robots.txt that was read, or the lack of one; None where it was not asked for.
-        verdict: the verdict of a host policy, where that has kept robots.txt from being asked for; else None.
+        source: the copy of robots.txt that was read, or the lack of one; None if it was not needed.
+        verdict: the verdict of a host policy that kept robots.txt from being fetched; else None.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> site = ScriptedFetcher({"https://example.com": "Sitemap: https://example.com/sitemap.xml"})
+        >>> async def ask():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site) as gate:
+        ...         return await gate.sitemaps("https://example.com")
+        >>> asyncio.run(ask()).urls
+        ('https://example.com/sitemap.xml',)
     """
 
     urls: tuple[str, ...] = ()
@@ -103,7 +127,7 @@ async def read_data_txt(
 
 
 async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
-    """Return the sitemaps that an entry which answers ``agent`` knows of."""
+    """Return the sitemaps that the robots.txt of ``entry`` lists; the entry must answer ``agent``."""
     rules = entry.rules.get(agent)
     lines = NO_SITEMAPS if rules is None else rules.sitemap_lines
     if lines.weight_bytes > _CHECK_IN_THREAD_BYTES:
@@ -116,15 +140,18 @@ async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Si
 async def get_file(gate: Gate, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
     """Return the file of ``origin`` at ``path`` as the agent of ``gate`` may see it.
 
-    Only /robots.txt itself is exempt from robots.txt (RFC 9309 2.2.2): what ``gate`` denies is not asked for, nor told
-    from what is kept. Raises ClosedError.
+    RFC 9309 2.2.2 exempts only /robots.txt itself: a file that ``gate`` denies is neither fetched nor returned from the
+    cache.
+
+    Raises:
+        ClosedError: if the gatekeeper is closed.
     """
     verdict = await gate.check(f"{origin}{path}")
     if not verdict.allowed:
         return _denied(verdict)
     try:
         return await files.get(origin, path)
-    except Disallowed as error:  # to the gatekeeper, whose name the request would bear, or since we have asked
+    except Disallowed as error:  # denied to the gatekeeper's own agent, which makes the request, or since the check
         return _denied(error.verdict)
 
 
@@ -144,17 +171,17 @@ class GateAndBasis(Gate, Basis, Protocol):
 
 
 class PageFetcher:
-    """A Fetcher that asks for files as for pages: every hop is permitted by the gate, and takes its turn at its host.
+    """A Fetcher that fetches files as pages: each hop of a redirect is checked, and waits for its turn at its host.
 
-    Raises Disallowed where the first hop may not be requested; where a later one may not, that is a fault.
+    ``fetch`` raises Disallowed if the first hop may not be requested; a later one that may not is a fault.
 
     Args:
-        agent: whose permission and pace count.
-        fetcher: makes the requests, one for each hop; closed by whoever owns it.
-        pacer: gives the turns.
+        agent: the agent whose permission and pace count.
+        fetcher: makes the requests, one for each hop; it is not closed here.
+        pacer: grants the turns.
         clock: the clocks.
-        publisher: hears of what the fetcher raises.
-        admission: says how many requests may be under way; waiting for a turn does not count.
+        publisher: receives ComponentFailed when the fetcher raises.
+        admission: limits the requests under way; waiting for a turn does not count.
     """
 
     def __init__(
@@ -175,9 +202,9 @@ class PageFetcher:
         self._admission = admission
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Ask once, redirects included."""
+        """Fetch once, redirects included."""
 
-        async def ask(hop: FetchRequest) -> FetchResult:
+        async def fetch_hop(hop: FetchRequest) -> FetchResult:
             try:
                 result = await self._request(hop)
             except Disallowed as error:
@@ -189,15 +216,15 @@ class PageFetcher:
                 result = replace(result, private=None)  # no page leads to the private address of another host
             return result
 
-        result = await follow(request, ask)
-        if result is None:  # nor may it follow by itself what the gate has not permitted
+        result = await follow(request, fetch_hop)
+        if result is None:  # it must not follow redirects by itself: the gate has not permitted them
             result = FetchFault(
                 FaultKind.REDIRECT_TARGET, "a redirect, and the fetcher does not say where", request.url
             )
         return result
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the fetcher within is not owned."""
 
     async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""

@@ -1,4 +1,4 @@
-"""What sites reserve in their tdmrep.json: asked for as a page is, read once, kept while it holds."""
+"""What sites reserve in their tdmrep.json, which is fetched as a page is and parsed once for each new body."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Reserved:
     """What the tdmrep.json of a site reserves.
 
     Attributes:
-        doc: what it says; nothing where there is none.
-        fault: why it is not known what it says, as a phrase; empty where it is.
-        not_before: the Unix time before which it is not asked for again, where that is known.
+        doc: the parsed file; empty if there is none.
+        fault: why the file is unknown, as a phrase; empty if it is known.
+        not_before: the Unix time before which it is not fetched again, if that is known.
     """
 
     doc: TdmRep
@@ -53,7 +53,7 @@ def _unread(fault: str, not_before: float | None = None) -> Reserved:
 
 NOTHING_RESERVED: Final = Reserved(TdmRep())
 OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a turn of the same host")
-"""Whoever waited for it would wait for the end of his own turn."""
+"""Waiting would deadlock: the caller already holds this host's turn."""
 
 
 class SiteAndReserved:
@@ -75,8 +75,8 @@ class Reservations:
     """What the tdmrep.json of each origin says.
 
     Args:
-        files: where it comes from.
-        reading: threads for large ones; closed by whoever owns them.
+        files: the cache that fetches them.
+        reading: threads for large files; not closed here.
     """
 
     def __init__(self, files: SiteFiles, reading: ReadingThreads) -> None:
@@ -87,9 +87,9 @@ class Reservations:
         self._closed = False
 
     def known(self, origin: Origin, *, late_s: float = 0.0) -> Reserved | None:
-        """Return what the tdmrep.json of ``origin`` reserves; None where it has to be asked for, or read, first.
+        """Return what the tdmrep.json of ``origin`` reserves; None if it must be fetched, or parsed in a thread.
 
-        ``late_s`` is for how many seconds beyond the end of its lifetime it counts.
+        ``late_s`` is for how many seconds after its lifetime the file still counts.
         """
         file = self._files.peek(origin, TDMREP_JSON, late_s=late_s)
         if file is None or (self._is_new(origin, file) and len(file.body) > _READ_IN_THREAD_BYTES):
@@ -97,7 +97,7 @@ class Reservations:
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
 
     async def learn(self, gate: Gate, origin: Origin) -> Reserved:
-        """Return what the tdmrep.json of ``origin`` reserves, asking for it as for a page; raises ClosedError."""
+        """Return what the tdmrep.json of ``origin`` reserves, fetching it as a page; raises ClosedError."""
         file = await get_file(gate, self._files, origin, TDMREP_JSON)
         doc = None
         if self._is_new(origin, file):
@@ -106,19 +106,19 @@ class Reservations:
         return self._take_in(origin, file, doc)
 
     def ask_ahead(self, gate: Gate, origin: Origin) -> None:
-        """Have tdmrep.json asked for and read, without waiting."""
+        """Have tdmrep.json fetched and parsed, without waiting."""
         key = str(origin)
         if not self._closed and self._flights.get(key) is None:
             self._flights.start(key, Flight(), self._learn_ahead(gate, origin), f"tdmrep.json of {origin}")
 
     async def aclose(self) -> None:
-        """End what was asked for ahead."""
+        """Cancel all fetches that were started ahead."""
         self._closed = True
-        tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was asked for")
+        tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was fetched")
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _learn_ahead(self, gate: Gate, origin: Origin) -> None:
-        with suppress(ClosedError):  # nobody waits who would have to be told
+        with suppress(ClosedError):  # no caller waits for it
             await self.learn(gate, origin)
 
     def _is_new(self, origin: Origin, file: SiteFile) -> bool:
@@ -126,7 +126,7 @@ class Reservations:
         return file.outcome is FileOutcome.FOUND and (known is None or known[0] != file.body)
 
     def _take_in(self, origin: Origin, file: SiteFile, doc: TdmRep | None) -> Reserved:
-        """Return what a file, read anew or known, comes to."""
+        """Return what a file reserves: ``doc`` if it was parsed just now, else what its body was parsed to before."""
         if file.outcome is FileOutcome.RETRY:
             return _unread(file.fault or f"status {file.status}", file.not_before)
         if file.outcome is not FileOutcome.FOUND:
@@ -136,8 +136,8 @@ class Reservations:
             return before[1]
         reserved = Reserved(doc or TdmRep())
         if reserved.doc.fault:
-            # What cannot be read takes back nothing that was read before. A web page in its place is what a site sends
-            # that has no such file; any other text is one that we do not understand.
+            # An unparsable file keeps the reservations of the last file that was parsed. Without one, HTML counts as no
+            # file (a soft 404), and any other text as unknown.
             reserved = _unread(reserved.doc.fault) if before is None else before[1]
             if before is None and file.is_web_page:
                 reserved = NOTHING_RESERVED
