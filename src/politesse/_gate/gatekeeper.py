@@ -544,5 +544,5 @@ class Gatekeeper(AgentView):
 
     def __repr__(self) -> str:
         cache = self._state.cache
-        asked = f"{len(cache.entries)} origins known, {cache.in_flight} being asked"
+        asked = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
         return f"<Gatekeeper {self._name} ({self._mode}): {asked}>"

@@ -426,7 +426,7 @@ async def test_who_waits_when_the_gate_closes_is_told(fetcher: ScriptedFetcher) 
 
 async def test_repr_tells_what_is_going_on(gate: Gatekeeper) -> None:
     await gate.check(f"{SITE}/")
-    assert repr(gate) == "<Gatekeeper examplebot (enforce): 1 origins known, 0 being asked>"
+    assert repr(gate) == "<Gatekeeper examplebot (enforce): 1 origins known, 0 being fetched>"
     assert repr(await gate.check(f"{SITE}/x")) == "<Verdict allowed: https://example.com/x (no rule matches)>"
 
 

@@ -57,7 +57,7 @@ class RobotsMiddleware:
     Example:
         >>> from politesse import Gatekeeper
         >>> RobotsMiddleware(Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)"), pace=True, max_wait_s=60)
-        RobotsMiddleware(<Gatekeeper examplebot (enforce): 0 origins known, 0 being asked>, pace=True)
+        RobotsMiddleware(<Gatekeeper examplebot (enforce): 0 origins known, 0 being fetched>, pace=True)
     """
 
     def __init__(self, gate: AgentView, *, pace: bool = False, max_wait_s: float | None = None) -> None:
