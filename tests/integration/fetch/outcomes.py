@@ -134,7 +134,7 @@ CONNECTIONS = [
     _closed("reset without a word", reset_after(b""), FaultKind.CONNECT),
     _closed("closed in mid-head", b"HTTP/1.1 200 OK\r\nContent-", FaultKind.CONNECT),
     _closed("garbage instead of HTTP", b"\x00\xff SSH-2.0-OpenSSH_9.9\r\n\r\n", FaultKind.PROTOCOL),
-    _closed("HTTP/2 without being fetched", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FaultKind.PROTOCOL),
+    _closed("HTTP/2 without being asked", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FaultKind.PROTOCOL),
     _closed("a status that is no number", b"HTTP/1.1 abc OK\r\n\r\n", FaultKind.PROTOCOL),
     _closed("a status of four digits", b"HTTP/1.1 2000 OK\r\n\r\n", FaultKind.PROTOCOL),
     _closed("a length that is no number", _HEAD + b"Content-Length: x\r\n\r\n" + FILE, FaultKind.PROTOCOL),
