@@ -1,4 +1,8 @@
-"""Why a verdict is what it is. A new reason is added here: the member, its place among the sets below, its words."""
+"""Why a verdict is what it is.
+
+A new reason takes its member, its place among the sets and its words here. ``_gate/judge.py`` gives it; a question that
+the hot path ``AgentView.peek`` does not ask must take the plain way there.
+"""
 
 from __future__ import annotations
 
@@ -69,17 +73,19 @@ ALLOWING: Final = frozenset(
 )
 """The reasons that allow the request; all others deny it."""
 
+BY_POLICY: Final = frozenset({Reason.POLICY_DENY, Reason.POLICY_EXEMPT})
+"""The reasons of host policies; such a verdict rests on no copy of robots.txt."""
+
 BY_USAGE: Final = frozenset({Reason.USAGE_DISALLOWED, Reason.USAGE_UNKNOWN})
 """The reasons of ``enforce_usage``; the note of such a verdict continues their words."""
 
 UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.INVALID_URL})
 """The reasons that deny because the answer is unknown, not because the site said so."""
 
-
 WORDS: Final = {
     Reason.ALLOW_RULE: "an Allow rule is the most specific match",
     Reason.DISALLOW_RULE: "a Disallow rule is the most specific match",
-    Reason.NOT_ALLOWED: "only what an Allow rule matches is allowed, and none matches; the first is",
+    Reason.NOT_ALLOWED: "only what an Allow rule matches is allowed, and none matches; the first Allow is",
     Reason.NO_RULE: "no rule matches",
     Reason.ROBOTS_TXT: "robots.txt itself may always be requested",
     Reason.UNAVAILABLE: "there is no robots.txt to restrict it",

@@ -17,6 +17,7 @@ from weakref import WeakMethod
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
 from politesse._gate.state import Decided, LongDelay, MatchingBounded
 from politesse._pacing.pace import longest_stated_s
+from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 _NO_FILE: Final = RobotsTxt.parse(b"").rules_for("*")
 """The rules of a site without a robots.txt."""
-
-_BY_POLICY: Final = frozenset({Reason.POLICY_DENY, Reason.POLICY_EXEMPT})
 
 
 class Agent:
@@ -251,7 +250,7 @@ class Agent:
         state, match = self.state, judgement.match
         allowed = state.count(match.reason)
         source, age_s = None, 0.0
-        if entry is not None and match.reason not in _BY_POLICY:
+        if entry is not None and match.reason not in BY_POLICY:
             source, age_s = entry.source, entry.age_s(state.clock.monotonic(), state.clock.wall())
             if judgement.not_before is not None:
                 source = replace(source, not_before=judgement.not_before)

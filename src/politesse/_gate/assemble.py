@@ -72,7 +72,9 @@ class GatekeeperOptions:
         _check_methods({"store": (self.store, "get put delete aclose"), "fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
-            raise ConfigurationError("fetcher= replaces the fetcher that fetch= and session= are options of")
+            raise ConfigurationError(
+                "fetcher= cannot be combined with fetch= or session=: they configure the built-in fetcher"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,13 @@ from politesse._cache.files import FileOutcome
 from politesse._cache.single_flight import Flight, Flights
 from politesse._sites.pages import get_file
 from politesse.errors import ClosedError
-from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
-from politesse.usage.model import Usage, combine
+from politesse.page.tdmrep import TdmRep, parse_tdmrep
 
 if TYPE_CHECKING:
     from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.reading import ReadingThreads
     from politesse._pacing.turns import Gate
     from politesse.origin import Origin
-    from politesse.verdict import StatesUsage
 
 TDMREP_JSON: Final = "/.well-known/tdmrep.json"
 """Where the reservations of a site are (TDMRep, "TDM File on the Origin Server")."""
@@ -54,21 +52,6 @@ def _unread(fault: str, not_before: float | None = None) -> Reserved:
 NOTHING_RESERVED: Final = Reserved(TdmRep())
 OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a turn of the same host")
 """Waiting would deadlock: the caller already holds this host's turn."""
-
-
-class SiteAndReserved:
-    """What robots.txt and tdmrep.json say together."""
-
-    __slots__ = ("_reserved", "_site")
-
-    def __init__(self, site: StatesUsage | None, reserved: Reserved) -> None:
-        self._site = site
-        self._reserved = reserved
-
-    def usage(self, url: str, /) -> Usage:
-        """Return what is said about a URL; raises InvalidURL."""
-        reserved = tdmrep_usage(self._reserved.doc, url)
-        return reserved if self._site is None else combine([self._site.usage(url), reserved])
 
 
 class Reservations:

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from politesse import Match, Reason, Verdict
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_words(reason: Reason) -> None:
+    verdict = Verdict("https://example.com/", "examplebot", True, Match(reason), note="in short")
+    words = str(verdict).partition("(")[2].removesuffix(")")
+    assert len(words) > len("in short")
+    assert words in verdict.explain()
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_true_or_false_of_its_match(reason: Reason) -> None:
+    allows = {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
+    assert bool(Match(reason)) == (reason in allows)
