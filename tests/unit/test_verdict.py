@@ -7,7 +7,7 @@ from politesse import Match, Reason, Verdict
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words(reason: Reason) -> None:
-    verdict = Verdict("https://example.com/", "examplebot", True, Match(reason), note="in short")
+    verdict = Verdict("https://example.com/", "examplebot", allowed=True, match=Match(reason), note="in short")
     words = str(verdict).partition("(")[2].removesuffix(")")
     assert len(words) > len("in short")
     assert words in verdict.explain()
