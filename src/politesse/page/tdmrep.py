@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from politesse.origin import target_of
-from politesse.robots.metered import metered_matcher, meters
+from politesse.robots.metered import Meter, metered_matcher, meters
 from politesse.robots.pattern import has_two_forms, normalise_pattern, normalise_target, query_as_written
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_tdm_reservation
@@ -19,7 +19,6 @@ from politesse.usage.vocabulary import parse_tdm_reservation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from politesse.robots.metered import Meter
 
 MAX_OCTETS: Final = 1_048_576
 """A longer file is ignored: a part of it would have another meaning."""

@@ -9,14 +9,15 @@ from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import (
     VERSION_1,
+    DirectiveValue,
     parse_crawl_delay,
     parse_request_rate,
     parse_robot_version,
     parse_visit_time,
 )
 from politesse.robots.dialect import Dialect
-from politesse.robots.group import Group
-from politesse.robots.lexer import lex, records
+from politesse.robots.group import Group, GroupMatch
+from politesse.robots.lexer import Lexed, lex, records
 from politesse.robots.line import Line, Quirk
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.origin import Origin
-    from politesse.robots.crawl_directives import DirectiveValue
-    from politesse.robots.group import GroupMatch
-    from politesse.robots.lexer import Lexed
     from politesse.robots.traits import Grouping
 
 

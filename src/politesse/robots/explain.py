@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.line import NO_QUIRKS, Quirk
+from politesse.robots.crawl_directives import VERSION_1, Version
+from politesse.robots.line import NO_QUIRKS, Line, Quirk
 from politesse.robots.rule_sets.base import Directives, RuleSet
-from politesse.verdict import Reason
+from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.crawl_directives import Version
     from politesse.robots.document import RobotsTxt
     from politesse.robots.group import Group
-    from politesse.robots.line import Line
-    from politesse.verdict import Match, Rule
 
 
 @dataclass(frozen=True, slots=True)

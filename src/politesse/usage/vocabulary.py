@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 import http_sf
 
 from politesse._text import BLANKS
-from politesse.usage.model import Preference, Purpose, Use, most_restrictive
+from politesse.usage.model import Preference, Purpose, Statement, Use, most_restrictive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from politesse.usage.model import Statement
 
 MAX_OCTETS: Final = 65_536
 """A longer Content-Usage dictionary is ignored."""

@@ -5,25 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from politesse.origin import target_of
-from politesse.robots.crawl_directives import VERSION_1
+from politesse.origin import Origin, target_of
+from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
 from politesse.robots.metered import Meter
 from politesse.robots.pattern import is_plain, match_plain_url, match_simple_url
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.robots.timetable import ALWAYS, Timetable
-from politesse.usage.model import NOTHING_STATED
-from politesse.verdict import WITHOUT_RULE, Match, Reason
+from politesse.usage.model import NOTHING_STATED, Usage
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.origin import Origin
-    from politesse.robots.crawl_directives import DirectiveValue, RequestRate, TimeWindow, Version
     from politesse.robots.line import Line
     from politesse.robots.preferences import SiteUsage
     from politesse.robots.traits import Matching
-    from politesse.usage.model import Usage
-    from politesse.verdict import Rule
 
 ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
