@@ -130,18 +130,12 @@ class RobotsTxt:
         Raises:
             ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
-        rules: list[Line] = []
-        directives = Directives()
-        directives.sitemap_lines = self.sitemap_lines
         found = self._groups_that_bind([agent] if isinstance(agent, str) else agent)
-        for group, listed_at in found:
-            rules += group.rules
-            directives.version = group.version
-            for agents_before, line, value in group.directives:
-                if listed_at < agents_before:
-                    directives.add(line.field, value)
-        if self._states_usage:
-            directives.usage = self._usage(found)
+        rules = [line for group, _ in found for line in group.rules]
+        values = [value for group, listed_at in found for before, _, value in group.directives if listed_at < before]
+        version = found[-1][0].version if found else VERSION_1
+        usage = self._usage(found) if self._states_usage else None
+        directives = Directives(values, version, self.sitemap_lines, usage)
         return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
