@@ -13,6 +13,15 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
 
+def has_utf_8(text: str) -> bool:
+    """Whether a text has a UTF-8 form: it holds no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def printable(text: str) -> str:
     """Return remote text with every character escaped that could control a terminal or forge a log line.
 

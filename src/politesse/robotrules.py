@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
-from politesse.robots import Dialect, RobotsTxt
+from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.robots.rule_sets.ordered import FirstMatchRuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse.robots import RuleSet
 
 _VERSION: Final = 1
 _ALLOW: Final = "Allow: "

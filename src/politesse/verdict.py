@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from politesse._reasons import ALLOWING, BY_USAGE, UNDECIDED, WORDS, AccessResult, Reason
 from politesse._text import printable
 from politesse.errors import PolitesseError
-from politesse.usage.model import NOTHING_STATED
-
-if TYPE_CHECKING:
-    from politesse.usage.model import Usage
-
+from politesse.usage.model import NOTHING_STATED, Usage
 
 __all__ = [
     "ALLOWING",

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._text import BLANKS
 from politesse.errors import InvalidURL
-from politesse.origin import escaped, split
-from politesse.ports import FaultKind, FetchFault
+from politesse.origin import Origin, escaped, split
+from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.robots.pattern import without_dot_segments
-
-if TYPE_CHECKING:
-    from politesse.origin import Origin
-    from politesse.ports import FetchRequest
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses whose Location is followed."""

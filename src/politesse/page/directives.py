@@ -12,16 +12,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from politesse._http.dates import http_date, iso_date
-from politesse.page.headers import content_type, cut_lines, header_lines, header_pairs
-from politesse.page.html import MAX_BYTES, Html, read_html
+from politesse.page.headers import Headers, content_type, cut_lines, header_lines, header_pairs
+from politesse.page.html import MAX_BYTES, Html, Meta, read_html
 from politesse.page.statements import DirectiveStatement, parse_members, parse_scoped, parse_unscoped
 from politesse.robots.agents import product_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from politesse.page.headers import Headers
-    from politesse.page.html import Meta
 
 _HEADERS: Final = (("X-Robots-Tag", parse_scoped), ("Robots-Tag", parse_members))
 _EVERYBODY: Final = "robots"

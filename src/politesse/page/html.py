@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.page.encoding import decoded
-from politesse.page.tags import ASCII_WHITESPACE, Scan
+from politesse.page.tags import ASCII_WHITESPACE, Scan, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from selectolax.lexbor import LexborHTMLParser
 
-    from politesse.page.tags import Tag
 
 MAX_BYTES: Final = 524_288
 """How many octets of a page are read by default."""

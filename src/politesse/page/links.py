@@ -7,13 +7,12 @@ from urllib.parse import urljoin, urlsplit
 
 from politesse.origin import escaped, split
 from politesse.page.directives import PageDirectives
-from politesse.page.headers import content_type, header_pairs
+from politesse.page.headers import Headers, content_type, header_pairs
 from politesse.page.html import MAX_BYTES, read_html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.page.headers import Headers
 
 MAX_URL: Final = 8_192
 """The longest URL that counts as a link, in characters. RFC 9110 4.1: all should support 8000 octets."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 from politesse._text import BLANKS
-from politesse.page.headers import cut_lines, header_pairs
+from politesse.page.headers import Headers, cut_lines, header_pairs
 from politesse.page.links import MAX_URL, document_base, trimmed
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
 from politesse.usage.vocabulary import (
@@ -22,10 +22,7 @@ from politesse.usage.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from politesse.page.directives import PageDirectives
-    from politesse.page.headers import Headers
 
 _CONTENT_USAGE: Final = "content-usage"
 _CONTENT_SIGNAL: Final = "content-signal"

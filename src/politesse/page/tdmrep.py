@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import has_utf_8
 from politesse.origin import target_of
-from politesse.robots.metered import metered_matcher, meters
-from politesse.robots.pattern import has_two_forms, normalise_pattern, normalise_target, query_as_written
+from politesse.robots.metered import Meter, metered_matcher, meters
+from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_tdm_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from politesse.robots.metered import Meter
 
 MAX_OCTETS: Final = 1_048_576
 """A longer file is ignored: a part of it would have another meaning."""
@@ -39,8 +39,7 @@ class Location:
         reservation: DISALLOWED where rights are reserved, ALLOWED where they are not; UNSTATED for other values.
         policy: the URL of a policy, as written; empty if there is none.
         text: the known members of the entry, in JSON.
-        has_two_forms: whether the target as written is compared with the pattern, too.
-        matches: whether the target of a meter matches the pattern.
+        matches: whether the pattern matches any form of a target.
     """
 
     number: int
@@ -49,8 +48,7 @@ class Location:
     reservation: Preference
     policy: str
     text: str
-    has_two_forms: bool = field(repr=False, compare=False)
-    matches: Callable[[Meter], bool] = field(repr=False, compare=False)
+    matches: Callable[[Sequence[Meter]], bool] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,7 @@ def _bearing(locations: Sequence[Location], normal: str, written: str | None) ->
     """
     forms = meters(normal, written)
     for place, one in enumerate(locations):
-        if any(map(one.matches, forms if one.has_two_forms else forms[:1])):
+        if one.matches(forms):
             yield one
         elif any(form.exhausted for form in forms):
             reserving = (other for other in locations[place:] if other.reservation is Preference.DISALLOWED)
@@ -128,7 +126,7 @@ def _bearing(locations: Sequence[Location], normal: str, written: str | None) ->
 
 def _location(number: int, entry: object) -> Location | None:
     path = entry.get("location") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(path, str) or not path or not _has_octets(path):
+    if not isinstance(entry, dict) or not isinstance(path, str) or not path or not has_utf_8(path):
         return None
     value = entry.get("tdm-reservation")
     # TDMRep: the value is the integer 0 or 1. 1.0 and "1" are not; true becomes the text "True", which is neither.
@@ -141,31 +139,12 @@ def _location(number: int, entry: object) -> Location | None:
     if policy:
         shown["tdm-policy"] = policy[:_MAX_KEPT]
     pattern = normalise_pattern(path)
-    return Location(
-        number, path, pattern, reservation, policy, json.dumps(shown), has_two_forms(pattern), metered_matcher(pattern)
-    )
+    return Location(number, path, pattern, reservation, policy, json.dumps(shown), metered_matcher(pattern))
 
 
 def _statement(location: Location) -> Statement:
-    return Statement(
-        Purpose.TDM,
-        location.reservation,
-        Mechanism.TDMREP,
-        Place.TDMREP_JSON,
-        location.text,
-        location.number,
-        path=location.path,
-        policy=location.policy,
-    )
-
-
-def _has_octets(text: str) -> bool:
-    """Whether a string has a UTF-8 form: a JSON escape can be a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    where = Place.TDMREP_JSON, location.text, location.number, location.path
+    return Statement(Purpose.TDM, location.reservation, Mechanism.TDMREP, *where, policy=location.policy)
 
 
 def _integer(digits: str) -> int | None:

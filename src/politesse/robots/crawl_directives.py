@@ -16,7 +16,8 @@ _MAX_VALUE: Final = 100
 
 # Ten digits of seconds are 300 years. More digits are noise, and would make int() and float() slow.
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
-_WINDOW_TEXT = r"([0-9]{4})[ \t]*(?:-|[ \t])[ \t]*([0-9]{4})"
+_HHMM = r"([01][0-9]|2[0-3])([0-5][0-9])"
+_WINDOW_TEXT = rf"{_HHMM}[ \t]*(?:-|[ \t])[ \t]*{_HHMM}"
 _WINDOW = re.compile(_WINDOW_TEXT)
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
 _RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW_TEXT})?")
@@ -87,7 +88,7 @@ def parse_crawl_delay(value: str) -> float | None:
 def parse_visit_time(value: str) -> TimeWindow | None:
     """Parse ``Visit-time``: ``HHMM-HHMM`` or ``HHMM HHMM``, UTC (Conner 2.0)."""
     matched = _WINDOW.fullmatch(value) if len(value) <= _MAX_VALUE else None
-    return _window(matched[1], matched[2]) if matched is not None else None
+    return None if matched is None else _window(*matched.groups())
 
 
 def parse_request_rate(value: str) -> RequestRate | None:
@@ -97,10 +98,9 @@ def parse_request_rate(value: str) -> RequestRate | None:
         return None
     documents = int(matched[1])
     period_s = int(matched[2]) * _UNIT_S[matched[3].lower()]
-    window = _window(matched[4], matched[5]) if matched[4] else None
-    if documents == 0 or period_s == 0 or (matched[4] and window is None):
+    if documents == 0 or period_s == 0:
         return None
-    rate = RequestRate(documents, period_s, window)
+    rate = RequestRate(documents, period_s, _window(*matched.groups()[3:]) if matched[4] else None)
     return rate if rate.interval_s <= _YEAR_S else None
 
 
@@ -117,11 +117,6 @@ def parse_robot_version(value: str) -> Version | None:
     return None if matched is None else (int(matched[1]), int(matched[2]), int(matched[3] or 0))
 
 
-def _window(start: str, end: str) -> TimeWindow | None:
-    first, last = _minutes(start), _minutes(end)
-    return TimeWindow(first, last) if first is not None and last is not None else None
-
-
-def _minutes(hhmm: str) -> int | None:
-    hours, minutes = int(hhmm[:2]), int(hhmm[2:])
-    return hours * 60 + minutes if hours < 24 and minutes < 60 else None  # noqa: PLR2004 - a clock
+def _window(*digits: str) -> TimeWindow:
+    hour, minute, last_hour, last_minute = map(int, digits)
+    return TimeWindow(hour * 60 + minute, last_hour * 60 + last_minute)

@@ -12,34 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
-from politesse.robots.agents import (
-    first,
-    first_word,
-    google_agent,
-    google_token,
-    is_part_of,
-    is_start_of,
-    merged,
-    newest_readable,
-    shares_a_name,
-    short_name,
-    whole_value,
-    without_version,
-)
-from politesse.robots.pattern import (
-    allowed_directory,
-    decode_pattern,
-    decode_prefix,
-    decode_target,
-    fold_pattern,
-    fold_target,
-    keep_prefix,
-    keep_target,
-    no_other_form,
-    normalise_pattern,
-    normalise_target,
-    query_as_written,
-)
+from politesse.robots import agents, pattern
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.robots.rule_sets.conner import ConnerRuleSet
 from politesse.robots.rule_sets.most_specific import MostSpecificRuleSet
@@ -131,10 +104,9 @@ _RFC9309: Final = Traits(
     grouping=Grouping(usage_rules=frozenset({CONTENT_USAGE})),
     matching=Matching(
         dialect="rfc9309",
-        normalise_target=normalise_target,
-        query_as_written=query_as_written,
-        normalise_pattern=normalise_pattern,
-        leading=("/", "*"),  # RFC 9309 2.2 names "/" only, and 5.1 uses "*.gif$"
+        normalise_target=pattern.normalise_target,
+        query_as_written=pattern.query_as_written,
+        normalise_pattern=pattern.normalise_pattern,
     ),
     outcomes=Outcomes(
         forbidden_disallows=False,  # RFC 9309 2.3.1.3: 4xx means unavailable, everything is allowed
@@ -154,14 +126,12 @@ _GOOGLE: Final = Traits(
         max_line_octets=8 * 2083 - 1,  # robots.cc, kMaxLineLen
         max_octets=500 * 1024,  # Google robots.txt specification, File format
     ),
-    grouping=Grouping(name=google_token, token=google_agent),
+    grouping=Grouping(name=agents.google_token, token=agents.google_agent),
     matching=Matching(
         dialect="google",
-        normalise_target=fold_target,
-        query_as_written=no_other_form,
-        normalise_pattern=fold_pattern,  # robots.cc, MaybeEscapePattern: escapes are kept; a trailing star counts
-        leading=("/", "*"),
-        implied_allow=allowed_directory,  # robots.cc, HandleAllow: index.htm allows its directory
+        normalise_target=pattern.fold_target,
+        normalise_pattern=pattern.fold_pattern,  # robots.cc, MaybeEscapePattern: escapes stay; a trailing star counts
+        implied_allow=pattern.allowed_directory,  # robots.cc, HandleAllow: index.htm allows its directory
     ),
     outcomes=Outcomes(
         forbidden_disallows=False,
@@ -184,7 +154,7 @@ _GOOGLE: Final = Traits(
 
 _KOSTER_2019: Final = Traits(
     syntax=_RFC9309.syntax,  # "be lenient ... Apply Postel's law"
-    grouping=Grouping(everybody=first),  # draft-koster-rep-00 2.2.1: the first group for *
+    grouping=Grouping(everybody=agents.first),  # draft-koster-rep-00 2.2.1: the first group for *
     matching=replace(_RFC9309.matching, dialect="koster-2019"),
     outcomes=replace(_RFC9309.outcomes, unavailable_copy_s=DAY_S),  # draft-koster-rep-00 2.3.1.3: a copy serves on
 )
@@ -193,16 +163,15 @@ _KOSTER_1996: Final = Traits(
     syntax=Syntax(fields=_FIELDS, blank_lines=True),  # draft-koster-robots-00 3.2: records end at blank lines
     grouping=Grouping(
         any_field_is_a_rule=True,  # draft-koster-robots-00 3.3: an extension is a rule line
-        name=whole_value,
-        names=shares_a_name,
-        named=first,  # draft-koster-robots-00 3.2.1: the first record that matches
-        everybody=first,
+        name=agents.whole_value,
+        names=agents.shares_a_name,
+        named=agents.first,  # draft-koster-robots-00 3.2.1: the first record that matches
+        everybody=agents.first,
     ),
     matching=Matching(
         dialect="koster-1996",
-        normalise_target=decode_target,  # draft-koster-robots-00 3.2.2: %xx is decoded, but for the slash
-        query_as_written=no_other_form,
-        normalise_pattern=decode_prefix,
+        normalise_target=pattern.decode_target,  # draft-koster-robots-00 3.2.2: %xx is decoded, but for the slash
+        normalise_pattern=pattern.decode_prefix,
         leading=("/",),
         empty_disallow_ends=True,
     ),
@@ -221,11 +190,11 @@ _KOSTER_1994: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
     grouping=Grouping(
         rules=_DISALLOW_ONLY,
-        name=without_version,
-        token=short_name,  # "the name without version information"
-        names=is_part_of,  # "a case insensitive substring match"
-        named=first,
-        everybody=first,
+        name=agents.without_version,
+        token=agents.short_name,  # "the name without version information"
+        names=agents.is_part_of,  # "a case insensitive substring match"
+        named=agents.first,
+        everybody=agents.first,
     ),
     matching=replace(_KOSTER_1996.matching, dialect="koster-1994", empty_disallow_ends=False),
     rule_set=FirstMatchRuleSet,
@@ -236,17 +205,15 @@ _CONNER_2: Final = Traits(
     syntax=Syntax(fields=_FIELDS | {"robot-version"}),
     grouping=Grouping(
         versioned=True,
-        name=first_word,
-        names=is_start_of,  # Conner 2.0, "User-agent: <general>": a prefix of the name
-        named=newest_readable,
-        everybody=newest_readable,
+        name=agents.first_word,
+        names=agents.is_start_of,  # Conner 2.0, "User-agent: <general>": a prefix of the name
+        named=agents.newest_readable,
+        everybody=agents.newest_readable,
     ),
     matching=Matching(
         dialect="conner-2",
-        normalise_target=decode_target,
-        query_as_written=no_other_form,
-        normalise_pattern=decode_pattern,
-        leading=("/", "*"),
+        normalise_target=pattern.decode_target,
+        normalise_pattern=pattern.decode_pattern,
     ),
     rule_set=ConnerRuleSet,
     outcomes=_RFC9309.outcomes,  # Conner 2.0 does not define them
@@ -254,12 +221,11 @@ _CONNER_2: Final = Traits(
 
 _PERL: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
-    grouping=replace(_KOSTER_1994.grouping, before_any_agent=("*",), everybody=merged),
+    grouping=replace(_KOSTER_1994.grouping, before_any_agent=("*",), everybody=agents.merged),
     matching=Matching(
         dialect="perl",
-        normalise_target=keep_target,
-        query_as_written=no_other_form,
-        normalise_pattern=keep_prefix,
+        normalise_target=pattern.keep_target,
+        normalise_pattern=pattern.keep_prefix,
         leading=("",),  # any other path is relative to robots.txt
         empty_disallow_ends=True,
         of_site=True,

@@ -9,14 +9,15 @@ from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import (
     VERSION_1,
+    DirectiveValue,
     parse_crawl_delay,
     parse_request_rate,
     parse_robot_version,
     parse_visit_time,
 )
 from politesse.robots.dialect import Dialect
-from politesse.robots.group import Group
-from politesse.robots.lexer import lex, records
+from politesse.robots.group import Group, GroupMatch
+from politesse.robots.lexer import Lexed, lex, records
 from politesse.robots.line import Line, Quirk
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Said, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.origin import Origin
-    from politesse.robots.crawl_directives import DirectiveValue
-    from politesse.robots.group import GroupMatch
-    from politesse.robots.lexer import Lexed
     from politesse.robots.traits import Grouping
 
 
@@ -132,18 +130,12 @@ class RobotsTxt:
         Raises:
             ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
-        rules: list[Line] = []
-        directives = Directives()
-        directives.sitemap_lines = self.sitemap_lines
         found = self._groups_that_bind([agent] if isinstance(agent, str) else agent)
-        for group, listed_at in found:
-            rules += group.rules
-            directives.version = group.version
-            for agents_before, line, value in group.directives:
-                if listed_at < agents_before:
-                    directives.add(line.field, value)
-        if self._states_usage:
-            directives.usage = self._usage(found)
+        rules = [line for group, _ in found for line in group.rules]
+        values = [value for group, listed_at in found for before, _, value in group.directives if listed_at < before]
+        version = found[-1][0].version if found else VERSION_1
+        usage = self._usage(found) if self._states_usage else None
+        directives = Directives(values, version, self.sitemap_lines, usage)
         return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.line import NO_QUIRKS, Quirk
+from politesse.robots.crawl_directives import VERSION_1, Version
+from politesse.robots.line import NO_QUIRKS, Line, Quirk
 from politesse.robots.rule_sets.base import Directives, RuleSet
-from politesse.verdict import Reason
+from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.crawl_directives import Version
     from politesse.robots.document import RobotsTxt
     from politesse.robots.group import Group
-    from politesse.robots.line import Line
-    from politesse.verdict import Match, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +71,16 @@ def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanat
     groups = robots.groups_for(agent)
     rules = robots.rules_for(agent)
     match = rules.match(url)
-    matches: list[Rule] = []
-    for group in groups:
-        for line in group.rules:
-            alone = compiled_alone(robots, line, group.version).match(url)
-            if alone.rule is not None and alone.reason is not Reason.NOT_ALLOWED:
-                matches.append(alone.rule)
+    alone = [compiled_alone(robots, line, group.version).match(url) for group in groups for line in group.rules]
+    matches = tuple(one.rule for one in alone if one.rule is not None and one.reason is not Reason.NOT_ALLOWED)
     ended_by = ending_line(robots, groups) if match.reason is Reason.NO_RULE else None
-    return Explanation(tuple(groups), tuple(matches), match, ended_by, rules.precedence)
+    return Explanation(tuple(groups), matches, match, ended_by, rules.precedence)
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
     """Return the rules that one line of a file stands for: none, one, or two in some dialects."""
-    directives = Directives()
-    directives.version = version
-    return robots.dialect.traits.rule_set([line], directives, robots.dialect.traits.matching, robots.origin)
+    traits = robots.dialect.traits
+    return traits.rule_set([line], Directives(version=version), traits.matching, robots.origin)
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse.robots.crawl_directives import VERSION_1
+from politesse.robots.crawl_directives import VERSION_1, DirectiveValue
 
 if TYPE_CHECKING:
-    from politesse.robots.crawl_directives import DirectiveValue
     from politesse.robots.line import Line
 
 

@@ -260,17 +260,18 @@ def meters(*forms: str | None) -> list[Meter]:
     return [Meter(target, BUDGET // 2 // len(targets)) for target in targets]
 
 
-def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
-    """Return a predicate that matches the target of a meter with ``pattern``; for patterns that are no rules.
+def metered_matcher(pattern: str) -> Callable[[Sequence[Meter]], bool]:
+    """Return a predicate that matches the forms of a target with ``pattern``; for patterns that are no rules.
 
-    It returns False as well if the budget did not suffice; the meter is exhausted then.
+    A pattern is compared with the other forms as well if a star may reach into the query, or if it ends within an
+    escape. The predicate returns False as well if the budget did not suffice; a meter is exhausted then.
     """
     form = match_form(pattern)
     if not is_literal(form):
         wildcard = wildcard_of(form)
-        return lambda meter: meter.pay(_PER_IN_QUESTION) and meter.matches(wildcard.needle, wildcard)
+        return lambda forms: any(one.pay(_PER_IN_QUESTION) and one.matches(wildcard.needle, wildcard) for one in forms)
     matches = matcher(pattern)
-    return lambda meter: meter.pay(_PER_IN_QUESTION) and matches(meter.target)
+    return lambda forms: forms[0].pay(_PER_IN_QUESTION) and matches(forms[0].target)
 
 
 NO_WILDCARDS: Final = Wildcards(())

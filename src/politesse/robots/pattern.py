@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import CONTROL
+from politesse._text import CONTROL, has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots.wildcard import wildcard_of
@@ -146,10 +146,6 @@ def keep_prefix(value: str) -> str:
     return _normalise(value, _TO_CHANGE_OR_KEEP, _upper_case)
 
 
-def no_other_form(_: str) -> None:
-    """Return None: this dialect has one normal form."""
-
-
 def query_as_written(target: str) -> str | None:
     """Return the normal form of a target with the escapes of its query kept; None if that makes no difference.
 
@@ -215,14 +211,6 @@ def is_literal(form: str) -> bool:
     return "*" not in form and ("%" not in form or _BARE_PERCENT.search(form) is None)
 
 
-def has_two_forms(pattern: str) -> bool:
-    """Whether ``pattern``, in normal form, is compared with the result of ``query_as_written`` as well.
-
-    It is if a star may reach into the query, or if the pattern ends within an escape.
-    """
-    return not is_literal(match_form(pattern))
-
-
 def _normalise(text: str, to_change: re.Pattern[bytes], change: Callable[[re.Match[bytes]], bytes]) -> str:
     if is_plain(text) is not None:
         return text
@@ -239,10 +227,8 @@ def _components(target: str) -> tuple[str, str, str]:
     _bounded(target)
     if (control := CONTROL.search(target)) is not None:
         raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
-    try:
-        target.encode()
-    except UnicodeEncodeError:
-        raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form") from None
+    if not has_utf_8(target):
+        raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form")
     sent = target.partition("#")[0]
     if not sent.isascii():
         # Before any work: one character may be four octets, and each of them three once it is escaped.

@@ -8,12 +8,12 @@ crawler's own groups; without any, those of the groups for everybody; without th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._text import BLANKS
 from politesse.origin import target_of
 from politesse.robots.metered import Meter, metered_matcher, meters
-from politesse.robots.pattern import has_two_forms
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
 
@@ -43,8 +43,7 @@ class _UsageRule(NamedTuple):
     """A Content-Usage line, compiled."""
 
     length: int
-    has_two_forms: bool
-    matches: Callable[[Meter], bool]
+    matches: Callable[[Sequence[Meter]], bool]
     statements: tuple[Statement, ...]
 
 
@@ -103,13 +102,13 @@ class SiteUsage:
         """Return the statements of all Content-Usage lines that match, and those of the longest ones."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
-        first, *others = meters(normal, written)
+        forms = meters(normal, written)
         matching: list[_UsageRule] = []
         refused: dict[Purpose | None, Statement] = {}
         for place, rule in enumerate(rules):
-            if rule.matches(first) or (rule.has_two_forms and any(map(rule.matches, others))):
+            if rule.matches(forms):
                 matching.append(rule)
-            elif first.exhausted or any(meter.exhausted for meter in others):
+            elif any(form.exhausted for form in forms):
                 refused = _refusals(rules[place:])
                 break
         longest = max((rule.length for rule in matching), default=0)
@@ -134,18 +133,14 @@ def _refusals(undecided: Sequence[_UsageRule]) -> dict[Purpose | None, Statement
 def _usage_rule(said: Said, matching: Matching) -> _UsageRule:
     path, preferences = _cut(said.line.value)
     pattern = matching.normalise_pattern(path or _WHOLE_SITE)
-    template = Statement(
-        None,
-        Preference.UNSTATED,
-        Mechanism.CONTENT_USAGE,
-        Place.ROBOTS_TXT,
-        _text(said.line),
-        said.line.number,
-        path=path,
-        agent=said.agent,
-    )
-    found = statements(parse_content_usage(preferences), template)
-    return _UsageRule(len(pattern), has_two_forms(pattern), metered_matcher(pattern), found)
+    template = _template(Mechanism.CONTENT_USAGE, said, path)
+    return _UsageRule(len(pattern), metered_matcher(pattern), statements(parse_content_usage(preferences), template))
+
+
+def _template(mechanism: Mechanism, said: Said, path: str = "") -> Statement:
+    """Return a statement of a line that states no preference."""
+    where = Place.ROBOTS_TXT, _text(said.line), said.line.number, path, said.agent
+    return Statement(None, Preference.UNSTATED, mechanism, *where)
 
 
 def _cut(value: str) -> tuple[str, str]:
@@ -158,17 +153,7 @@ def _cut(value: str) -> tuple[str, str]:
 
 def _signal_statements(said: Said) -> tuple[Statement, ...]:
     signals, use = parse_content_signal(said.line.value)
-    template = Statement(
-        None,
-        Preference.UNSTATED,
-        Mechanism.CONTENT_SIGNAL,
-        Place.ROBOTS_TXT,
-        _text(said.line),
-        said.line.number,
-        agent=said.agent,
-        use=use,
-    )
-    return statements(signals, template)
+    return statements(signals, replace(_template(Mechanism.CONTENT_SIGNAL, said), use=use))
 
 
 def _text(line: Line) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import split
 
@@ -81,9 +82,7 @@ def _problem(value: str) -> str:
         return "is empty"
     if not _UNFIT.isdisjoint(value):
         return "holds a blank or a backslash, which no URL does (RFC 3986 2)"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
+    if not has_utf_8(value):
         return "holds octets that are not UTF-8; percent-encode them"
     try:
         split(value)

@@ -7,12 +7,14 @@ has 1,440 minutes: each minute is filled once, from the slowest rate on.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from politesse.robots.crawl_directives import RequestRate, TimeWindow
 
@@ -49,7 +51,7 @@ class Timetable:
         self._by_minute_s = _slowest(windows, self._always_s)
         ends = {minute % _MINUTES for window in windows for minute in (window.start, window.end + 1)}
         self._changes = sorted(minute * _MINUTE_S for minute in ends)
-        self.open_minutes = _covered(visits) if visits else _WHOLE_DAY
+        self.open_minutes = reduce(or_, map(_minutes_of, set(visits))) if visits else _WHOLE_DAY
         self.is_timed = bool(windows or visits)
         self.weight_bytes = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
 
@@ -84,49 +86,26 @@ def _minute(wall: float) -> int:
     return int(wall % DAY_S) // 60
 
 
-def _spans(window: TimeWindow) -> Iterator[tuple[int, int]]:
-    """Yield the minutes of a window as spans that do not cross midnight; the end is excluded."""
-    if window.start <= window.end:
-        yield window.start, window.end + 1
-    else:
-        yield window.start, _MINUTES
-        yield 0, window.end + 1
-
-
-def _covered(windows: Sequence[TimeWindow]) -> int:
-    """Return the minutes of the day that lie in any of the windows, as bits."""
-    covered = 0
-    for window in set(windows):
-        for start, end in _spans(window):
-            covered |= (1 << end) - (1 << start)
-    return covered
+def _minutes_of(window: TimeWindow) -> int:
+    """Return the minutes of a window as bits."""
+    start, end = 1 << window.start, 2 << window.end
+    return end - start if start < end else _WHOLE_DAY ^ (start - end)  # the latter crosses midnight
 
 
 def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:
     """Return, for each minute of the day, the longest interval that applies; an empty list without windows."""
-    if not windows:
-        return []
-    by_minute_s = [always_s] * _MINUTES
-    # From the longest interval on, each minute is filled once: ``beyond`` links past the filled ones (union-find).
-    beyond = list(range(_MINUTES + 1))
+    by_minute_s = [always_s] * _MINUTES if windows else []
+    free = _WHOLE_DAY
     for window, interval_s in sorted(windows.items(), key=lambda item: -item[1]):
-        if interval_s <= always_s:
+        if interval_s <= always_s or not free:
             break
-        for start, end in _spans(window):
-            minute = _free(beyond, start)
-            while minute < end:
-                by_minute_s[minute] = interval_s
-                beyond[minute] = minute + 1
-                minute = _free(beyond, minute)
+        filled = free & _minutes_of(window)
+        free ^= filled
+        while filled:
+            minute = filled.bit_length() - 1
+            by_minute_s[minute] = interval_s
+            filled ^= 1 << minute
     return by_minute_s
-
-
-def _free(beyond: list[int], minute: int) -> int:
-    """Return the first minute from ``minute`` on that is not filled, and halve the path to it."""
-    while beyond[minute] != minute:
-        beyond[minute] = beyond[beyond[minute]]
-        minute = beyond[minute]
-    return minute
 
 
 ALWAYS: Final = Timetable((), ())

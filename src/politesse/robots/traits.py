@@ -77,8 +77,8 @@ class Matching:
     Attributes:
         dialect: name of the dialect.
         normalise_target: returns a request target in the form that is compared; a plain one is in that form already.
-        query_as_written: returns another form of a target, with which wildcards are compared too; None for none.
         normalise_pattern: returns the path of a rule in the same form.
+        query_as_written: returns another form of a target, with which wildcards are compared too; None for none.
         leading: characters that the path of a rule may start with; other paths match nothing.
         implied_allow: returns the path of a second Allow that an Allow implies; None for none.
         empty_disallow_ends: whether an empty Disallow allows everything that no earlier rule matches, where rules
@@ -88,9 +88,9 @@ class Matching:
 
     dialect: str
     normalise_target: Callable[[str], str]
-    query_as_written: Callable[[str], str | None]
     normalise_pattern: Callable[[str], str]
-    leading: tuple[str, ...]
+    query_as_written: Callable[[str], str | None] = lambda _: None
+    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 names "/" only, and 5.1 uses "*.gif$"
     implied_allow: Callable[[str], str | None] | None = None
     empty_disallow_ends: bool = False
     of_site: bool = False

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse.usage.model import combine
+from politesse.usage.model import Usage, combine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from politesse.usage.model import Usage
 
 
 class CombinedUsage:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 import http_sf
 
 from politesse._text import BLANKS
-from politesse.usage.model import Preference, Purpose, Use, most_restrictive
+from politesse.usage.model import Preference, Purpose, Statement, Use, most_restrictive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from politesse.usage.model import Statement
 
 MAX_OCTETS: Final = 65_536
 """A longer Content-Usage dictionary is ignored."""
@@ -32,8 +31,8 @@ _SIGNALS: Final = {str(purpose): purpose for purpose in (Purpose.SEARCH, Purpose
 _ANSWERS: Final = {"yes": Preference.ALLOWED, "no": Preference.DISALLOWED}
 _RESERVATIONS: Final = {"0": Preference.ALLOWED, "1": Preference.DISALLOWED}
 _USES: Final = {str(use): use for use in Use}
-_HARD_SEPARATOR = re.compile("[,;]")
-_WORD_OR_EQUALS = re.compile(r"[^\s=]+|=")
+# Blanks around "=" do not separate. The word before another "=" is no value, but the name of the next signal.
+_SIGNAL = re.compile(r"([^\s=,;]++|=)(?:\s*+=(?:\s*+([^\s=,;]++)(?!\s*+=))?)?")
 
 
 def parse_content_usage(value: str) -> dict[Purpose, Preference]:
@@ -66,30 +65,13 @@ def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | N
     """
     stated: dict[Purpose, Preference] = {}
     uses: list[Use] = []
-    for name, word in _signals(value.lower()):
+    for name, word in _SIGNAL.findall(value.lower()):
         if (purpose := _SIGNALS.get(name)) is not None:
             preference = _ANSWERS.get(word, Preference.UNSTATED)
             stated[purpose] = most_restrictive((preference, stated.get(purpose, preference)))
         elif name == "use" and word in _USES:
             uses.append(_USES[word])
     return stated, uses[0] if uses else None
-
-
-def _signals(value: str) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each signal; blanks around ``=`` are no separators. A missing value is empty."""
-    for part in _HARD_SEPARATOR.split(value):
-        words = _WORD_OR_EQUALS.findall(part)
-        place = 0
-        while place < len(words):
-            name, word = words[place], ""
-            place += 1
-            if words[place : place + 1] == ["="]:
-                place += 1
-                # The word before another "=" is the name of the next signal.
-                if words[place : place + 1] != ["="] and words[place + 1 : place + 2] != ["="]:
-                    word = words[place] if place < len(words) else ""
-                    place += 1
-            yield name, word
 
 
 def parse_tdm_reservation(value: str) -> Preference:

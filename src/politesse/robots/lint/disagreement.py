@@ -12,15 +12,13 @@ from politesse.errors import InvalidURL
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
-from politesse.robots.line import is_void
-from politesse.robots.lint.diagnostics import shown
+from politesse.robots.line import Line, is_void
+from politesse.robots.lint.diagnostics import Report, shown
 from politesse.robots.lint.groups import bindings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from politesse.robots.line import Line
-    from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
     from politesse.robots.rule_sets.base import RuleSet
     from politesse.verdict import Match

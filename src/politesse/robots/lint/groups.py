@@ -11,15 +11,13 @@ from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
 from politesse.robots.explain import compiled_alone
 from politesse.robots.lexer import blank_lines
-from politesse.robots.line import Quirk
-from politesse.robots.lint.diagnostics import shown
+from politesse.robots.line import Line, Quirk
+from politesse.robots.lint.diagnostics import Report, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from politesse.robots.group import Group
-    from politesse.robots.line import Line
-    from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
 
 _MAX_COMPARED: Final = 2_000_000  # names of a file with each other, in dialects that compare each with each

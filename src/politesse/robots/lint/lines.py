@@ -10,13 +10,11 @@ from politesse._text import BLANKS
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW
-from politesse.robots.line import Quirk
-from politesse.robots.lint.diagnostics import shown
+from politesse.robots.line import Line, Quirk
+from politesse.robots.lint.diagnostics import Report, shown
 
 if TYPE_CHECKING:
     from politesse.robots.document import RobotsTxt
-    from politesse.robots.line import Line
-    from politesse.robots.lint.diagnostics import Report
 
 _BOM: Final = "\ufeff"
 _NOT_UTF_8 = re.compile("[\udc80-\udcff\ufffd]")

@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.explain import compiled_alone, ending_line
-from politesse.robots.line import is_void
-from politesse.robots.lint.diagnostics import shown
+from politesse.robots.line import Line, is_void
+from politesse.robots.lint.diagnostics import Report, shown
 from politesse.robots.lint.groups import bindings
 from politesse.verdict import Rule
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from politesse.robots.document import RobotsTxt
     from politesse.robots.group import Group
-    from politesse.robots.line import Line
-    from politesse.robots.lint.diagnostics import Report
     from politesse.robots.lint.lines import Rows
     from politesse.robots.rule_sets.base import RuleSet
 

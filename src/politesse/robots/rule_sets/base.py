@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from politesse.origin import target_of
-from politesse.robots.crawl_directives import VERSION_1
+from politesse.origin import Origin, target_of
+from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
 from politesse.robots.metered import Meter
 from politesse.robots.pattern import is_plain, match_plain_url, match_simple_url
-from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 from politesse.robots.timetable import ALWAYS, Timetable
-from politesse.usage.model import NOTHING_STATED
-from politesse.verdict import WITHOUT_RULE, Match, Reason
+from politesse.usage.model import NOTHING_STATED, Usage
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.origin import Origin
-    from politesse.robots.crawl_directives import DirectiveValue, RequestRate, TimeWindow, Version
     from politesse.robots.line import Line
     from politesse.robots.preferences import SiteUsage
     from politesse.robots.traits import Matching
-    from politesse.usage.model import Usage
-    from politesse.verdict import Rule
 
 ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
@@ -32,31 +28,20 @@ BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers
 _BYTES_PER_DIRECTIVE: Final = 250
 
 
-class Directives:
-    """What the merged groups of an agent say besides their rules, in the order of the file."""
+class Directives(NamedTuple):
+    """What the merged groups of an agent say besides their rules.
 
-    __slots__ = ("comments", "crawl_delays", "request_rates", "sitemap_lines", "usage", "version", "visit_times")
+    Attributes:
+        values: typed values of the directives, in the order of the file.
+        version: version of the standard that the groups are written in.
+        sitemap_lines: Sitemap lines of the file.
+        usage: what the file says about the use of content; None if it says nothing.
+    """
 
-    def __init__(self) -> None:
-        self.crawl_delays: list[float] = []
-        self.request_rates: list[RequestRate] = []
-        self.visit_times: list[TimeWindow] = []
-        self.comments: list[str] = []
-        self.version: Version = VERSION_1
-        self.sitemap_lines = NO_SITEMAPS
-        self.usage: SiteUsage | None = None
-
-    def add(self, field: str, value: DirectiveValue) -> None:
-        """Append the typed value of one line to the list of its field."""
-        getattr(self, _LISTS[field]).append(value)
-
-
-_LISTS: Final = {
-    "crawl-delay": "crawl_delays",
-    "request-rate": "request_rates",
-    "visit-time": "visit_times",
-    "comment": "comments",
-}
+    values: Sequence[DirectiveValue] = ()
+    version: Version = VERSION_1
+    sitemap_lines: SitemapLines = NO_SITEMAPS
+    usage: SiteUsage | None = None
 
 
 class RuleSet(ABC):
@@ -107,23 +92,23 @@ class RuleSet(ABC):
         self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
         self._matching = matching
-        self.crawl_delay = max(directives.crawl_delays, default=None)
-        self.request_rates = tuple(directives.request_rates)
-        self.visit_times = tuple(directives.visit_times)
+        said = directives.values
+        self.crawl_delay = max((value for value in said if isinstance(value, float)), default=None)
+        self.request_rates = tuple(value for value in said if isinstance(value, RequestRate))
+        self.visit_times = tuple(value for value in said if isinstance(value, TimeWindow))
         timed = self.request_rates or self.visit_times
         self.timetable = Timetable(self.request_rates, self.visit_times) if timed else ALWAYS
-        self.comments = tuple(directives.comments)
+        self.comments = tuple(value for value in said if isinstance(value, str))
         self.sitemap_lines = directives.sitemap_lines
         self.site_usage = directives.usage
         self._version = directives.version
         self._origin = origin
         self._unmetered_octets, rules = self._compile(lines)
         self._count = len(rules)
-        said = len(self.request_rates) + len(self.visit_times) + len(self.comments)
         self.weight_bytes = (
             BYTES_PER_RULE * len(rules)
             + 2 * sum(len(rule.pattern) for rule in rules)
-            + _BYTES_PER_DIRECTIVE * said
+            + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times) + len(self.comments))
             + sum(map(len, self.comments))
             + self.timetable.weight_bytes
             + self.sitemap_lines.weight_bytes

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
 from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.line import is_void
-from politesse.robots.metered import Meter, Wildcards
+from politesse.robots.line import Line, is_void
+from politesse.robots.metered import Candidate, Meter, Wildcards
 from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
 from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
@@ -23,9 +23,6 @@ from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from politesse.robots.line import Line
-    from politesse.robots.metered import Candidate
 
 
 class ConnerRuleSet(RuleSet):

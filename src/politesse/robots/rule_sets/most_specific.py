@@ -19,8 +19,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse._constants import ROBOTS_TXT
-from politesse.robots.line import is_void
-from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
+from politesse.robots.line import Line, is_void
+from politesse.robots.metered import NO_WILDCARDS, Candidate, Meter, Wildcards
 from politesse.robots.pattern import is_literal, is_plain, match_form
 from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
@@ -30,8 +30,6 @@ from politesse.verdict import Match, Rule
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.line import Line
-    from politesse.robots.metered import Candidate
     from politesse.robots.traits import Matching
 
 # Stands for the lack of a matching rule, so that decide compares rules without a test for None: no rule is shorter.

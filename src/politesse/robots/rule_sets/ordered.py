@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
-from politesse.origin import split
-from politesse.robots.line import is_void
+from politesse.origin import Origin, split
+from politesse.robots.line import Line, is_void
 from politesse.robots.pattern import without_dot_segments
 from politesse.robots.prefixes import FirstPrefix
-from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet
+from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, Directives, RuleSet
 from politesse.verdict import Match, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.origin import Origin
-    from politesse.robots.line import Line
-    from politesse.robots.rule_sets.base import Directives
     from politesse.robots.traits import Matching
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
