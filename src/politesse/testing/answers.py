@@ -29,11 +29,14 @@ _DRIP_S: Final = 1.0
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
 
 
+_NOTHING: Final = Exchange("", 0.0, inf, status=0)
+
+
 @dataclass(slots=True)
 class Logged:
     """A request in the log; it ends when the last of its answer is about to be written: then a client may see it."""
 
-    exchange: Exchange = Exchange("", 0.0, inf, status=0)
+    exchange: Exchange = _NOTHING
 
     def end(self) -> None:
         """Note that it ends now."""
@@ -42,9 +45,11 @@ class Logged:
     def note(self, piece: bytes) -> None:
         """Note the end, and what the answer states if this piece begins with its whole status line."""
         self.end()
+        if self.exchange.status:
+            return
         first, *lines = piece.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
         status = re.match(r"HTTP/1\.[01] ([0-9]{3})(?: |$)", first)
-        if self.exchange.status or status is None or (not lines and not piece.endswith(b"\r\n")):
+        if status is None or (not lines and not piece.endswith(b"\r\n")):
             return
         fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         retry_after = fields.get("retry-after", "")
