@@ -3,8 +3,7 @@
 ::
 
     app              the commands and their options, as typer reads them
-    gate_options     what the commands share: the User-Agent, the product token, the gate
-    robots_source    where explain and lint read a robots.txt from
+    gate_options     what the commands share: the User-Agent, the product token, the gate, where a robots.txt is read
     check_command    a few URLs, explained; page_report reads their pages
     explain_command  one URL: the file with its line numbers, and the rule that decides
     lint_command     what is wrong with a robots.txt

@@ -10,7 +10,7 @@ from politesse import Dialect, RobotsTxt, Verdict
 from politesse._text import printable
 from politesse.cli.check_command import verdict_record
 from politesse.cli.console import plain
-from politesse.cli.robots_source import OneFetch, read_file
+from politesse.cli.gate_options import GateOptions, OneFetch, read_file
 from politesse.origin import split
 from politesse.robots.explain import explain
 from politesse.robots.lexer import cut_at_line_end, decode, split_rows
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from politesse.cli.gate_options import GateOptions
     from politesse.robots import Group
     from politesse.robots.explain import Explanation
 

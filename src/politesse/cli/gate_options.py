@@ -1,26 +1,41 @@
-"""What the commands that need a gate share: the User-Agent, the product token, the timeout."""
+"""What the commands share: the User-Agent, the product token, the timeout, and where a robots.txt is read from."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from politesse import ConfigurationError, Dialect, FetchOptions, Gatekeeper, PolitesseWarning, __version__
+from politesse import (
+    AiohttpFetcher,
+    ConfigurationError,
+    Dialect,
+    FetchOptions,
+    Gatekeeper,
+    PolitesseWarning,
+    __version__,
+)
 from politesse._gate.identity import Identity
 from politesse.fetch.options import MIN_BODY_BYTES
+from politesse.ports import FetchResponse
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from politesse import AgentView
-    from politesse.ports import Fetcher
+    from politesse.ports import Fetcher, FetchRequest, FetchResult
 
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 
+MAX_READ_BYTES: Final = 4 * 1024 * 1024
+"""How much of a file is read: more than any crawler reads, to report what is beyond that."""
+
 _CONNECT_TIMEOUT_S: Final = 10.0
+_STANDARD_INPUT: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +85,42 @@ def _no_token_warning() -> Generator[None, None, None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolitesseWarning)
         yield
+
+
+def read_file(name: str) -> bytes:
+    """Return the first MAX_READ_BYTES of a file, of standard input for ``-``; raises OSError."""
+    if name == _STANDARD_INPUT:
+        return sys.stdin.buffer.read(MAX_READ_BYTES)
+    with Path(name).open("rb") as file:
+        return file.read(MAX_READ_BYTES)
+
+
+class OneFetch:
+    """A Fetcher that fetches one file once, and repeats the result to every gate.
+
+    Args:
+        options: with the timeout.
+        max_body_bytes: as in FetchOptions.
+
+    Attributes:
+        result: of the fetch; None before it.
+    """
+
+    def __init__(self, options: GateOptions, *, max_body_bytes: int = MIN_BODY_BYTES) -> None:
+        self._fetcher = AiohttpFetcher(USER_AGENT, options.fetch_options(max_body_bytes))
+        self.result: FetchResult | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The file; empty if there is none."""
+        return self.result.body if isinstance(self.result, FetchResponse) else b""
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Return the result, fetched by the first call."""
+        if self.result is None:
+            self.result = await self._fetcher.fetch(request)
+        return self.result
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._fetcher.aclose()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._text import printable
 from politesse.cli.console import plain
-from politesse.cli.robots_source import MAX_READ_BYTES, OneFetch, read_file
+from politesse.cli.gate_options import MAX_READ_BYTES, GateOptions, OneFetch, read_file
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.robots.lint import CODES, Severity, lint
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from politesse import Dialect
-    from politesse.cli.gate_options import GateOptions
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}

@@ -13,9 +13,8 @@ from politesse.testing.answers import Call
 from politesse.testing.clock import ManualClock
 from politesse.testing.exchange import Exchange
 from politesse.testing.faults import FAULTS, Fault
-from politesse.testing.fetching import Answer, ScriptedFetcher
 from politesse.testing.hostile import HostileServer
-from politesse.testing.resolving import ScriptedResolver
+from politesse.testing.scripted import Answer, ScriptedFetcher, ScriptedResolver
 from politesse.testing.trace import assert_polite
 
 __all__ = [

@@ -9,8 +9,11 @@ import struct
 import time
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Final
+
+from politesse.testing.exchange import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,32 +29,34 @@ _DRIP_S: Final = 1.0
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
 
 
+_NOTHING: Final = Exchange("", 0.0, inf, status=0)
+
+
 @dataclass(slots=True)
 class Logged:
     """A request in the log; it ends when the last of its answer is about to be written: then a client may see it."""
 
-    url: str = ""
-    started: float = 0.0
-    agent: str | None = None
-    ended: float | None = None
-    status: int = 0
-    retry_after_s: float | None = None
-    location: str | None = None
+    exchange: Exchange = _NOTHING
+
+    def end(self) -> None:
+        """Note that it ends now."""
+        self.exchange = replace(self.exchange, ended=time.time())
 
     def note(self, piece: bytes) -> None:
         """Note the end, and what the answer states if this piece begins with its whole status line."""
-        self.ended = time.time()
-        if self.status:
+        self.end()
+        if self.exchange.status:
             return
         first, *lines = piece.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
         status = re.match(r"HTTP/1\.[01] ([0-9]{3})(?: |$)", first)
         if status is None or (not lines and not piece.endswith(b"\r\n")):
             return
-        self.status = int(status[1])
         fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        self.location = fields.get("location")
         retry_after = fields.get("retry-after", "")
-        self.retry_after_s = float(retry_after) if retry_after.isdigit() else None
+        retry_after_s = float(retry_after) if retry_after.isdigit() else None
+        self.exchange = replace(
+            self.exchange, status=int(status[1]), retry_after_s=retry_after_s, location=fields.get("location")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class Call:
 
     def reset(self) -> None:
         """Break the connection off with a RST."""
-        self.logged.ended = time.time()
+        self.logged.end()
         if not self.writer.transport.is_closing():  # else the client has gone already
             self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.writer.transport.abort()

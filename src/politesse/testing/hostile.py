@@ -7,6 +7,8 @@ import socket
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._constants import ROBOTS_TXT
@@ -97,23 +99,13 @@ class HostileServer:
         in one piece.
         """
         now = time.time()
-        return [
-            Exchange(
-                url=one.url,
-                started=one.started,
-                ended=now if one.ended is None else one.ended,
-                status=one.status,
-                retry_after_s=one.retry_after_s,
-                agent=one.agent,
-                location=one.location,
-            )
-            for one in self._log
-        ]
+        return [replace(one.exchange, ended=min(one.exchange.ended, now)) for one in self._log]
 
     @property
     def pages(self) -> list[str]:
         """The targets that were requested, but robots.txt and where its redirects lead, in order."""
-        return [target for exchange in self.log if (target := self._target(exchange)) not in self._robots_targets]
+        targets = [one.exchange.url.removeprefix(self.origin) for one in self._log]
+        return [target for target in targets if target != ROBOTS_TXT and target not in self._fault.hops]
 
     @property
     def robots_requests(self) -> int:
@@ -155,13 +147,6 @@ class HostileServer:
     def __repr__(self) -> str:
         return f"<HostileServer {self._fault.name} at {self.origin}: {len(self._log)} requests>"
 
-    @property
-    def _robots_targets(self) -> set[str]:
-        return {ROBOTS_TXT, *self._fault.hops}
-
-    def _target(self, exchange: Exchange) -> str:
-        return exchange.url.removeprefix(self.origin)
-
     async def _fill_queue(self) -> int:
         """Listen, and connect until the queue of connections that nobody has accepted is full; return the port."""
         listening = socket.socket()
@@ -197,7 +182,7 @@ class HostileServer:
         started = time.time()
         method, target, headers = _parse(head)
         self._asked[target] += 1
-        logged = Logged(self.url(target), started, headers.get("user-agent"))
+        logged = Logged(Exchange(self.url(target), started, inf, status=0, agent=headers.get("user-agent")))
         self._log.append(logged)
         call = Call(method, target, headers, self._asked[target], reader, writer, logged)
         answer = self._answers.get(target, self._every_page)
@@ -207,8 +192,8 @@ class HostileServer:
             else:
                 await answer(call)
         finally:
-            if logged.ended is None:
-                logged.ended = time.time()
+            if logged.exchange.ended == inf:
+                logged.end()
         if not writer.transport.is_closing():
             writer.write_eof() if writer.can_write_eof() else writer.close()
             await call.silence()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import AsyncExitStack
 
 import aiohttp
@@ -13,14 +12,21 @@ from politesse.cli.demo import USER_AGENT
 from politesse.cli.demo.crawl import Crawler
 from politesse.cli.demo.pages import Blueprint, Page, Site, SiteAnswer
 from politesse.cli.demo.server import SiteServer
+from politesse.testing import Call, Fault, HostileServer
 
 pytestmark = pytest.mark.realtime  # a Retry-After is waited for
 
 
 async def _crawl(*, busy_at: frozenset[int] = frozenset()) -> tuple[Crawler, list[tuple[str, int | None]]]:
     """Crawl a front page that links to a redirect and to no page; return what was requested, and how answered."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    servers: list[SiteServer] = []
+
+    async def answer(call: Call) -> None:
+        await servers[0].answer(call)
+
+    async with AsyncExitStack() as stack:
+        fault = Fault(name="none", robots=answer)
+        address = (await stack.enter_async_context(HostileServer(fault, every_page=answer))).origin
         robots = SiteAnswer(200, "User-agent: *\nDisallow: /private")
         site = Site(Blueprint("one", (robots,), (), busy_at=busy_at), address)
         hidden = Page(site, "/hidden", "/hidden", forbidden=False, rule="")
@@ -29,14 +35,12 @@ async def _crawl(*, busy_at: frozenset[int] = frozenset()) -> tuple[Crawler, lis
         lost = Page(site, "/lost", "/lost", forbidden=False, rule="", redirects=True, redirect=private)
         front = Page(site, "/", "/", forbidden=False, rule="", links=[moved, lost])
         site.pages = {page.target: page for page in (front, moved, lost, hidden, private)}
-        served = SiteServer(site, {})
-        async with AsyncExitStack() as stack:
-            await served.serve(listening, stack)
-            gate = await stack.enter_async_context(Gatekeeper(USER_AGENT, pacing=PacingOptions(min_delay_s=0.0)))
-            session = await stack.enter_async_context(aiohttp.ClientSession())
-            crawler = Crawler(gate, session, max_attempts=3)
-            await crawler.crawl([f"{address}/"], tasks=2)
-        return crawler, [(hit.target, hit.status) for hit in served.log]
+        servers.append(SiteServer(site, {}))
+        gate = await stack.enter_async_context(Gatekeeper(USER_AGENT, pacing=PacingOptions(min_delay_s=0.0)))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        crawler = Crawler(gate, session, max_attempts=3)
+        await crawler.crawl([f"{address}/"], tasks=2)
+    return crawler, [(hit.target, hit.status) for hit in servers[0].log]
 
 
 async def test_where_a_redirect_leads_is_asked_about_and_requested_in_a_turn_of_its_own() -> None:

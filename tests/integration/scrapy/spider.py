@@ -108,6 +108,8 @@ def main() -> None:
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(TaskSpider)
     process.crawl(crawler)
+    for others in TASK.get("beside", []):
+        process.crawl(type("OtherSpider", (TaskSpider,), {"name": "other", "custom_settings": others}))
     process.start()
     DONE["stats"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, int | str)}
     json.dump(DONE, sys.stdout)

@@ -57,7 +57,7 @@ def refused(retry_after: str) -> Callable[[], web.Response]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the servers of the crawls have seen: one of many hosts, one that lost its slots, one with a floor."""
+    """What the servers of the crawls have seen: many hosts, lost slots, a floor, two spiders of one process."""
 
     hosts: dict[str, Site]
     done: Crawl
@@ -65,15 +65,21 @@ class Seen:
     slots_left: list[str]
     floored: Site
     listed: Site
+    shared: Site
+    unlike: tuple[Site, Crawl]
 
 
 @pytest.fixture(scope="module")
 def seen() -> Seen:
     async def side_by_side() -> Seen:
-        (hosts, done), (forgotten, slots_left), (floored, listed) = await asyncio.gather(
-            crawl_hosts(), crawl_forgetfully(), crawl_with_a_floor()
+        (hosts, done), (forgotten, slots_left), (floored, listed), (shared, _), unlike = await asyncio.gather(
+            crawl_hosts(),
+            crawl_forgetfully(),
+            crawl_with_a_floor(),
+            crawl_with_two_spiders({}),
+            crawl_with_two_spiders({"DOWNLOAD_DELAY": 0.3}),
         )
-        return Seen(hosts, done, forgotten, slots_left, floored, listed)
+        return Seen(hosts, done, forgotten, slots_left, floored, listed, shared, unlike)
 
     return asyncio.run(side_by_side())
 
@@ -112,6 +118,13 @@ async def crawl_with_a_floor() -> tuple[Site, Site]:
         slots = {"DOWNLOAD_DELAY": 0.7, "DOWNLOAD_SLOTS": {"127.0.0.3": {"delay": 1.2, "concurrency": 5}}}
         await crawl([f"{site.base}/0" for site in (floored, listed)], ADDON | throttle | slots)
     return floored, listed
+
+
+async def crawl_with_two_spiders(others: dict[str, float]) -> tuple[Site, Crawl]:
+    site = Site(404, chain(4), page_s=0.2)
+    async with serving(site):
+        done = await crawl([f"{site.base}/0"], ADDON | {"DOWNLOAD_DELAY": 0.5}, beside=[others])
+    return site, done
 
 
 def test_a_crawl_of_many_hosts_is_polite_to_each(seen: Seen) -> None:
@@ -180,3 +193,17 @@ def test_download_delay_counts_from_the_end_of_an_answer(seen: Seen) -> None:
 def test_download_slots_set_the_floor_of_a_host(seen: Seen) -> None:
     assert seen.listed.page_paths == ["/0", "/1", "/2"]
     assert min(gaps_s(seen.listed.page_exchanges)) >= 1.2
+
+
+def test_two_spiders_of_one_process_share_the_pace_of_a_host(seen: Seen) -> None:
+    assert sorted(seen.shared.page_paths) == sorted(["/0", "/1", "/2", "/3"] * 2)
+    assert min(gaps_s(seen.shared.page_exchanges)) >= 0.5
+
+
+def test_second_spider_may_have_another_download_delay(seen: Seen) -> None:
+    site, done = seen.unlike
+    assert sorted(site.page_paths) == sorted(["/0", "/1", "/2", "/3"] * 2)
+    scopes = [
+        line.partition("of the same scope: ")[2] for line in done.log.splitlines() if "of the same scope: " in line
+    ]
+    assert len(set(scopes)) == 2  # each keeps a pace of its own

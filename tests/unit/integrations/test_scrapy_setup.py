@@ -18,7 +18,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
-from politesse import ComponentFailed, ConfigurationError, Origin
+from politesse import ComponentFailed, ConfigurationError, NotYet, Origin, PacingOptions
 from politesse._gate.gatekeeper import agent_of
 from politesse.integrations.scrapy import (
     PoliteDownloader,
@@ -30,6 +30,7 @@ from politesse.integrations.scrapy import (
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.integrations.scrapy.gate import Agents, make_gate, max_wait_s
 from politesse.integrations.scrapy.requires import check_scrapy
+from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -208,6 +209,51 @@ async def test_slot_that_is_no_host_is_told_of(caplog: pytest.LogCaptureFixture)
         make_gate(crawler_with(DOWNLOAD_SLOTS={"my slot": {"delay": 3}, "example.com": {"delay": 3}}))
     assert "'my slot'" in caplog.text
     assert "'example.com'" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "shares"),
+    [
+        ({}, True),
+        ({"USER_AGENT": "OtherBot/1.0 (+https://example.com/other)", "POLITESSE_ON_ERROR": "allow"}, True),
+        ({"DOWNLOAD_DELAY": 7.0}, False),
+        ({"DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, False),
+        ({"POLITESSE_PACING": PacingOptions(adaptive_factor=0.0)}, False),
+    ],
+)
+async def test_gates_of_one_process_share_the_pace_if_their_settings_for_it_are_equal(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, object],
+    shares: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("politesse.integrations.scrapy.gate.EngineFetcher", lambda *_: ScriptedFetcher())
+    with caplog.at_level(logging.INFO):
+        gates = [make_gate(crawler_with(**{"DOWNLOAD_DELAY": 5.0} | given)) for given in ({}, settings)]
+    async with gates[0] as first, gates[1] as second:
+        async with first.turn("http://example.com/a"):
+            during = second.try_turn("http://example.com/robots.txt")
+        if not isinstance(during, NotYet):
+            during.give_back()
+        after = first.try_turn("http://example.com/robots.txt"), second.try_turn("http://example.com/robots.txt")
+        assert isinstance(during, NotYet) is shares
+        assert isinstance(after[0], NotYet)
+        if isinstance(after[1], NotYet):
+            assert after[1].not_before == pytest.approx(after[0].not_before, abs=0.5)
+        else:
+            after[1].give_back()
+        assert isinstance(after[1], NotYet) is shares
+    scopes = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    assert (len(set(scopes)) == 1) is shares
+
+
+async def test_scope_that_the_project_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("politesse.integrations.scrapy.gate.EngineFetcher", lambda *_: ScriptedFetcher())
+    given: dict[str, object] = {"POLITESSE_PACING": PacingOptions(scope="mine")}
+    first = make_gate(crawler_with(DOWNLOAD_DELAY=1.0, **given))
+    with pytest.raises(ConfigurationError, match="scope='mine'"):
+        make_gate(crawler_with(DOWNLOAD_DELAY=2.0, **given))
+    await first.aclose()
 
 
 async def test_header_of_a_request_chooses_the_view() -> None:

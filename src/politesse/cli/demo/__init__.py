@@ -2,7 +2,7 @@
 
 ::
 
-    sites, weave        the web: eight origins, pages made for their rules, links
+    sites, pages        the web: eight origins, pages made for their rules, links
     server              serves it on loopback, and keeps the logs
     crawl               the crawler, which is the example to copy
     report              what the logs come to, by the judge of politesse.testing

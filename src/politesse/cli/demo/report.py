@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from politesse.cli.demo.server import ROBOTS_TXT
+from politesse._constants import ROBOTS_TXT
 from politesse.origin import Origin
 from politesse.testing import Exchange
 from politesse.testing.violations import Kind, Promises, TraceJudge, Violation

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import html
-import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from aiohttp import web
-
+from politesse._constants import ROBOTS_TXT
 from politesse.cli.demo.pages import Page, Site, SiteAnswer
 from politesse.cli.demo.sites import BLUEPRINTS, make_sites
+from politesse.testing import Call, Fault, HostileServer
+from politesse.testing.answers import response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-LOOPBACK: Final = "127.0.0.1"
 ADDRESSES: Final = tuple(f"127.0.0.{n}" for n in range(1, len(BLUEPRINTS) + 1))
 """One for each origin: a crawler paces hosts, whatever their ports, and here each origin is to be a host."""
 
-ROBOTS_TXT: Final = "/robots.txt"
 BUSY: Final = SiteAnswer(429, "too many", retry_after_s=1)
 _WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
-_SHUTDOWN_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -71,35 +68,27 @@ class SiteServer:
         self._addresses = addresses
         self._robots_asked = 0
         self._pages_asked = 0
-        self._closing = asyncio.Event()
 
-    async def serve(self, listening: socket.socket, stack: AsyncExitStack) -> None:
-        """Serve on a bound socket until ``stack`` is unwound."""
-        runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=_SHUTDOWN_S)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        stack.callback(self._closing.set)
-        await web.SockSite(runner, listening).start()
-
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
+    async def answer(self, call: Call) -> None:
+        """Answer a request, and log it."""
         started_mono = time.monotonic()
-        target = request.raw_path
-        page = self.site.pages.get(target)
-        answer = self._answer(target, page)
+        page = self.site.pages.get(call.target)
+        answer = self._answer(call.target, page)
         if answer is None:
-            self.log.append(Hit(started_mono, target, page, None))
-            await self._closing.wait()  # a black hole
-            return web.Response(status=503)
-        hit = Hit(started_mono, target, page, answer.status, answer.retry_after_s)
+            self.log.append(Hit(started_mono, call.target, page, None))
+            await call.silence()  # a black hole
+            return
+        hit = Hit(started_mono, call.target, page, answer.status, answer.retry_after_s)
         self.log.append(hit)
         await asyncio.sleep(_WORK_S)
-        response = web.Response(status=answer.status, text=answer.body, content_type=answer.content_type)
+        headers = {"Content_Type": f"{answer.content_type}; charset=utf-8"}
         if answer.retry_after_s is not None:
-            response.headers["Retry-After"] = str(answer.retry_after_s)
+            headers["Retry_After"] = str(answer.retry_after_s)
         if answer.location:
-            response.headers["Location"] = answer.location.format_map(self._addresses)
+            headers["Location"] = answer.location.format_map(self._addresses)
+        octets = response(answer.status, answer.body.encode(), **headers)
         hit.ended_mono = time.monotonic()
-        return response
+        await call.send(octets)
 
     def _answer(self, target: str, page: Page | None) -> SiteAnswer | None:
         blueprint = self.site.blueprint
@@ -140,21 +129,29 @@ class LittleWeb:
         self.sharing = 0
 
     async def __aenter__(self) -> Self:
-        # The pages link across origins: so all addresses are settled before the first page is made.
-        names = [blueprint.name for blueprint in BLUEPRINTS]
-        listening = {name: _listen(address) for name, address in zip(names, ADDRESSES, strict=True)}
-        bound = {name: sock.getsockname() for name, sock in listening.items()}
-        addresses = {name: f"http://{address}:{port}" for name, (address, port) in bound.items()}
-        self.sharing = len(bound) - len({address for address, _ in bound.values()})
+        # The pages link across origins: so all addresses are known before the first page is made.
+        listening = [await self._listen(place, address) for place, address in enumerate(ADDRESSES)]
+        addresses = {blueprint.name: one.origin for blueprint, one in zip(BLUEPRINTS, listening, strict=True)}
+        self.sharing = len(listening) - len({one.address for one in listening})
         self.servers = [SiteServer(site, addresses) for site in make_sites(addresses, self._pages, self._seed)]
-        for server in self.servers:
-            await server.serve(listening[server.site.blueprint.name], self._stack)
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def _listen(self, place: int, address: str) -> HostileServer:
+        """Listen at ``address``, or at 127.0.0.1 where there is no such address."""
+
+        async def answer(call: Call) -> None:
+            await self.servers[place].answer(call)
+
+        fault = Fault(name="none", robots=answer)
+        try:
+            return await self._stack.enter_async_context(HostileServer(fault, address=address, every_page=answer))
+        except OSError:
+            return await self._stack.enter_async_context(HostileServer(fault, every_page=answer))
 
     @property
     def front_pages(self) -> list[str]:
@@ -184,13 +181,3 @@ def render(page: Page) -> str:
 
 def _href(page: Page, other: Page) -> str:
     return other.href if other.site is page.site else other.site.address + other.href
-
-
-def _listen(address: str) -> socket.socket:
-    """Return a socket bound to ``address``, or to 127.0.0.1 where there is no such address."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listening.bind((address, 0))
-    except OSError:
-        listening.bind((LOOPBACK, 0))
-    return listening

@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from politesse.cli.demo.pages import FRONT, Blueprint, Family, Page, Site, SiteAnswer
-from politesse.cli.demo.weave import weave
+from politesse.cli.demo.pages import FRONT, Blueprint, Family, Page, Site, SiteAnswer, weave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from politesse.cli.demo.report import TICKS_S, audit, exit_code
-from politesse.cli.demo.server import LOOPBACK
+from politesse.testing.answers import LOOPBACK
 from politesse.testing.violations import Kind
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import aiohttp
 from aiohttp import hdrs
+from aiohttp.client import _BaseRequestContextManager
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -19,8 +19,7 @@ from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.urls import judged_url
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import TypedDict, Unpack
 
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     class WebSocketOptions(_WSConnectOptions, _OwnOptions, total=False):
         """Options of a WebSocket: those of aiohttp, and PoliteSession's own."""
 
-
-Held = TypeVar("Held", bound="AbstractAsyncContextManager[Any]")
 
 # Never reset by a token: a coroutine closed by the garbage collector ends in another context than it began in.
 _SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
@@ -252,49 +249,13 @@ class PoliteSession:
         return total_s if isinstance(total_s, int | float) else None
 
 
-class _Pending(Coroutine[Any, Any, Held]):
-    """A request that starts when it is awaited or entered."""
-
-    __slots__ = ("_held", "_opening")
-
-    def __init__(self, opening: Coroutine[Any, Any, Held]) -> None:
-        self._opening = opening
-        self._held: Held | None = None
-
-    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as Coroutine has it
-        """Resume; called by the event loop."""
-        return self._opening.send(value)
-
-    def throw(self, *args: Any) -> Any:  # noqa: ANN401 - as Coroutine has it
-        """Raise an exception inside; called by the event loop."""
-        return self._opening.throw(*args)
-
-    def close(self) -> None:
-        """Close the coroutine."""
-        self._opening.close()
-
-    def __await__(self) -> Generator[Any, Any, Held]:
-        return self._opening.__await__()
-
-    async def __aenter__(self) -> Held:
-        self._held = await self._opening
-        await self._held.__aenter__()
-        return self._held
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._held is not None:
-            await self._held.__aexit__(exc_type, exc, traceback)
-
-
-class PendingResponse(_Pending["ClientResponse"]):
+class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
     """A request that starts when it is awaited or entered with ``async with``, which releases the response."""
 
     __slots__ = ()
 
 
-class PendingWebSocket(_Pending["aiohttp.ClientWebSocketResponse[bool]"]):
+class PendingWebSocket(_BaseRequestContextManager["aiohttp.ClientWebSocketResponse[bool]"]):
     """A WebSocket that opens when it is awaited or entered with ``async with``, which closes it."""
 
     __slots__ = ()

@@ -36,7 +36,10 @@ class PolitesseAddon:
     ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
     ``POLITESSE_MAX_WAIT``: the longest wait of a request for its host, in seconds; 3600 by default.
     ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. ``DOWNLOAD_DELAY`` replaces its
-    ``min_delay_s``, and ``max_concurrent`` is always 1.
+    ``min_delay_s``, and ``max_concurrent`` is always 1. Spiders of one process share the pace of each host if their
+    PacingOptions and the delays in ``DOWNLOAD_SLOTS`` are equal; the log (INFO) names the scope. With another
+    ``DOWNLOAD_DELAY`` a spider keeps a pace of its own. If ``scope`` is set, all spiders that name it must have equal
+    PacingOptions, otherwise the second one raises ConfigurationError.
     ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its PageDirectives as
     ``response.meta["politesse_page"]``, for whose METAs the extra ``html`` is needed. False turns it off.
 

@@ -27,7 +27,7 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
 from politesse._gate.gatekeeper import agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.integrations.scrapy.engine import CLOSING, patiently, wake
+from politesse.integrations.scrapy.engine import CLOSING, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
@@ -148,8 +148,7 @@ class PoliteDownloader(Downloader):
         except TooFar as error:
             why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
             logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
-            if (stats := self.crawler.stats) is not None:
-                stats.inc_value("politesse/too_far")
+            count(self.crawler, "politesse/too_far")
             raise IgnoreRequest(why) from error
         except Disallowed as error:
             if self._robots is None:

@@ -20,13 +20,6 @@ CLOSING: Final = "The spider is being closed"
 _LOOK_S: Final = 0.5
 
 
-def is_closing(crawler: Crawler) -> bool:
-    """Return whether the spider is being closed: the engine then waits only for the requests under way."""
-    # The engine sends no signal when it begins to close: spider_closed comes after the last request has ended.
-    slot = crawler.engine._slot  # noqa: SLF001
-    return slot is None or slot.closing is not None
-
-
 def wake(crawler: Crawler) -> None:
     """Make the engine look for requests now; by itself it does so after each request, and every five seconds."""
     slot = crawler.engine._slot  # noqa: SLF001 - as AutoThrottle does: there is no public way
@@ -34,12 +27,20 @@ def wake(crawler: Crawler) -> None:
         slot.nextcall.schedule()
 
 
+def count(crawler: Crawler, stat: str) -> None:
+    """Add one to a stat of the crawl."""
+    if crawler.stats is not None:
+        crawler.stats.inc_value(stat)
+
+
 async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
     """Return the result of ``awaited``; cancel it and raise IgnoreRequest when the spider is being closed."""
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
-            if is_closing(crawler):
+            # The engine sends no signal when it begins to close: spider_closed comes after the last request has ended.
+            slot = crawler.engine._slot  # noqa: SLF001
+            if slot is None or slot.closing is not None:
                 raise IgnoreRequest(CLOSING)
         return task.result()
     finally:

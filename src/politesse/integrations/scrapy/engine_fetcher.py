@@ -24,7 +24,7 @@ from politesse._http.redirects import REDIRECTS, Hops
 from politesse._text import printable, printable_traceback
 from politesse.fetch.addresses import AddressGuard, SystemResolver
 from politesse.fetch.options import MIN_BODY_BYTES
-from politesse.integrations.scrapy.engine import patiently
+from politesse.integrations.scrapy.engine import count, patiently
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
 from politesse.robots.lexer import cut_at_line_end
@@ -215,8 +215,7 @@ class EngineFetcher:
             self._count(f"response_status_count/{status}")
 
     def _count(self, name: str) -> None:
-        if (stats := self._crawler.stats) is not None:
-            stats.inc_value(f"robotstxt/{name}")
+        count(self._crawler, f"robotstxt/{name}")
 
 
 def _is_robots_txt(request: FetchRequest) -> bool:

@@ -1,7 +1,7 @@
 """The Gatekeeper that a crawler's settings describe, and its view for each User-Agent that a request names.
 
-Each crawl has a gate of its own, also where several spiders run in one process: their settings, User-Agents and engines
-differ. What they have in common, the pace of a host, is set in ``_pacing``.
+Each crawl has a gate of its own, also if several spiders run in one process: their settings, User-Agents and engines
+differ. They share the pace of each host, if their settings for it are equal: see ``_pacing``.
 """
 
 from __future__ import annotations
@@ -55,19 +55,20 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
         raise ConfigurationError(f"POLITESSE_ON_ERROR={on_error!r}: give 'disallow' or 'allow'")
     user_agent = getattr(crawler.spider, "user_agent", None) or settings["USER_AGENT"] or ""
     named = settings["ROBOTSTXT_USER_AGENT"]
+    delays_s = _delays_s(settings)
     cache: CacheOptions = settings.get("POLITESSE_CACHE") or CacheOptions()
     try:
         gate = Gatekeeper(
             user_agent,
             token=first_word(named) if named else None,
             cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
-            pacing=_pacing(crawler),
+            pacing=_pacing(crawler, delays_s),
             fetcher=EngineFetcher(crawler, on_error),
         )
     except ConfigurationError as error:
         hint = "in Scrapy user_agent is the setting USER_AGENT, token ROBOTSTXT_USER_AGENT"
         raise ConfigurationError(f"{error} ({hint}, min_delay_s DOWNLOAD_DELAY)") from None
-    _set_policies(gate, settings.getdict("DOWNLOAD_SLOTS"))
+    _set_policies(gate, delays_s)
     gate.subscribe(_log)
     return gate
 
@@ -131,10 +132,18 @@ def _check_asyncio() -> None:
         )
 
 
-def _pacing(crawler: Crawler) -> PacingOptions:
-    """Return how the requests of a crawl are paced: the one place where Scrapy's defaults are set."""
+def _pacing(crawler: Crawler, delays_s: Mapping[str, float]) -> PacingOptions:
+    """Return how the requests of a crawl are paced: the one place where Scrapy's defaults are set.
+
+    The gates of one scope must have the same options, and spiders of one process may have different ones. So the name
+    of the default scope contains all that sets the pace: equal settings share it, others do not raise an error.
+    """
     given: PacingOptions = crawler.settings.get("POLITESSE_PACING") or PacingOptions()
-    return replace(given, min_delay_s=_floor_s(crawler), max_concurrent=1)
+    pacing = replace(given, min_delay_s=_floor_s(crawler), max_concurrent=1)
+    if not pacing.scope:
+        pacing = replace(pacing, scope=f"scrapy {pacing} {sorted(delays_s.items())}")
+    logger.info("The pace of each host is shared with the spiders of this process of the same scope: %s", pacing.scope)
+    return pacing
 
 
 def _floor_s(crawler: Crawler) -> float:
@@ -143,16 +152,21 @@ def _floor_s(crawler: Crawler) -> float:
     return float(delay_s) if delay_s is not None else crawler.settings.getfloat("DOWNLOAD_DELAY")
 
 
-def _set_policies(gate: Gatekeeper, slots: Mapping[str, Mapping[str, Any]]) -> None:
-    """Make the ``delay`` of a host in ``DOWNLOAD_SLOTS`` its floor; keys that are no hosts have no effect."""
-    for host, options in slots.items():
-        if "delay" in options:
-            try:
-                gate.set_policy(host, HostPolicy(min_delay_s=float(options["delay"])))
-            except InvalidURL:
-                logger.warning(
-                    "DOWNLOAD_SLOTS[%r] has no effect: it is not a host, and politesse has one slot for each host", host
-                )
+def _delays_s(settings: BaseSettings) -> dict[str, float]:
+    """Return the ``delay`` of each slot in ``DOWNLOAD_SLOTS``, in seconds."""
+    slots: Mapping[str, Mapping[str, Any]] = settings.getdict("DOWNLOAD_SLOTS")
+    return {name: float(options["delay"]) for name, options in slots.items() if "delay" in options}
+
+
+def _set_policies(gate: Gatekeeper, delays_s: Mapping[str, float]) -> None:
+    """Make the delay of a host its floor; slots that are no hosts have no effect."""
+    for host, delay_s in delays_s.items():
+        try:
+            gate.set_policy(host, HostPolicy(min_delay_s=delay_s))
+        except InvalidURL:
+            logger.warning(
+                "DOWNLOAD_SLOTS[%r] has no effect: it is not a host, and politesse has one slot for each host", host
+            )
 
 
 def _log(event: Event) -> None:

@@ -13,7 +13,7 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 from politesse._text import printable
 from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations._request import check_sent
-from politesse.integrations.scrapy.engine import CLOSING, patiently
+from politesse.integrations.scrapy.engine import CLOSING, count, patiently
 from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
 from politesse.integrations.scrapy.gate import Agents, make_gate
 from politesse.integrations.scrapy.page_reader import PAGE, PageReader
@@ -152,8 +152,7 @@ class RobotsTxtMiddleware:
             {"request": printable(str(request)), "why": printable(why)},
             extra={"spider": self._crawler.spider},
         )
-        if (stats := self._crawler.stats) is not None:
-            stats.inc_value("robotstxt/forbidden")
+        count(self._crawler, "robotstxt/forbidden")
         return IgnoreRequest(f"Forbidden by robots.txt{why}")
 
     def _engine_started(self) -> None:

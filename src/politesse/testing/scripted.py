@@ -1,4 +1,4 @@
-"""Answers to robots.txt requests without a network."""
+"""Answers to robots.txt requests, and addresses of host names, without a network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from politesse._constants import ROBOTS_TXT
+from politesse.errors import ConfigurationError
 from politesse.ports import FetchFault, FetchResponse
 
 if TYPE_CHECKING:
@@ -89,3 +90,43 @@ def _result(answer: Answer, request: FetchRequest) -> FetchResult:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+class ScriptedResolver:
+    """A Resolver whose addresses the test writes, and that records the lookups.
+
+    Example:
+        >>> import asyncio
+        >>> resolver = ScriptedResolver({"example.com": ["192.0.2.1"]})
+        >>> asyncio.run(resolver.resolve("example.com", 443))
+        ['192.0.2.1']
+        >>> resolver.asked
+        ['example.com']
+
+    Args:
+        addresses: by host name; any other name does not exist.
+
+    Raises:
+        ConfigurationError: an address is given where a list of addresses is needed.
+
+    Attributes:
+        asked: every name that was looked up, in order.
+    """
+
+    def __init__(self, addresses: Mapping[str, Sequence[str]]) -> None:
+        for host, given in addresses.items():
+            if isinstance(given, str):
+                raise ConfigurationError(f"addresses of {host!r}: give a list, as in [{given!r}]")
+        self.addresses = dict(addresses)
+        self.asked: list[str] = []
+
+    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+        """Return the addresses of ``host``.
+
+        Raises:
+            OSError: the name does not exist.
+        """
+        self.asked.append(host)
+        if host not in self.addresses:
+            raise OSError(f"{host}:{port} does not exist")
+        return self.addresses[host]
