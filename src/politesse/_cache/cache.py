@@ -36,9 +36,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from politesse._cache.entry import FileEntry
+from politesse._cache.fetching import internal_fault, revalidate
 from politesse._cache.outcome import advance, standing
 from politesse._cache.record_clock import RecordClock
-from politesse._cache.revalidation import internal_fault, revalidate
 from politesse._cache.single_flight import Flight, Flights
 from politesse._tasks import is_ended_from_outside
 from politesse.errors import ClosedError

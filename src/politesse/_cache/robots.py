@@ -10,10 +10,10 @@ from weakref import WeakValueDictionary
 
 from politesse._cache.cache import FileCache
 from politesse._cache.entry import Entry
+from politesse._cache.fetching import fetch_guarded
 from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
-from politesse._cache.revalidation import fetch_guarded
 from politesse._constants import ROBOTS_TXT
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault
