@@ -1,17 +1,18 @@
-"""How many requests for files of sites are under way at once, so that slow hosts hold up nobody else.
+"""How many requests for files of sites are under way at once, so that slow hosts do not delay the others.
 
-A request is admitted for one hop and releases all that it holds at the end of that hop. It acquires, in this order:
+A request is admitted for one hop, and releases all that it holds at the end of that hop. It acquires, in this order:
 
 1. One of two places at its host, for the whole hop. Further requests to that host wait in a line of the host.
 2. One of ``max_concurrent`` quick places. Further requests wait in one line for all hosts.
 
-Nobody who waits in the second line waits for the first, and a hop ends by itself (its fetcher has a time limit), so no
-two requests wait for each other.
+A request in the second line has its place at its host already, and a hop ends by itself (its fetcher has a time limit),
+so no two requests wait for each other.
 
 A server that accepts and never answers would hold a quick place until the time limit, and a hundred of them would hold
-all. So a request that has taken longer than a moment hands its quick place on, as soon as somebody waits for one, and
-counts as slow. Slow requests have a bound of their own, because each holds a socket. At that bound the request that
-started first is given up, if that was at least ``_MIN_SLOW_S`` ago: GivenUp is raised within its ``admit``.
+all. So a request that has taken longer than ``_MOMENT_S`` hands its quick place on, as soon as another one waits for a
+place, and counts as slow. Slow requests have a bound of their own, because each holds a socket. At that bound the
+request that started first is given up, if that was at least ``_MIN_SLOW_S`` ago: its ``fetch`` is cancelled and comes
+to a timeout.
 
     waits at its host -> waits for a quick place -> quick -> slow -> given up
                                                       |        |         |
@@ -21,7 +22,7 @@ Both lines serve their newest and their oldest waiter in turn. Served by age alo
 thousand stalled ones that came before it; newest first alone, the oldest would starve.
 
 A place is granted before its waiter resumes; a waiter that is cancelled in between releases it. There is no timer
-unless somebody waits.
+unless a request waits.
 """
 
 from __future__ import annotations
@@ -29,16 +30,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from politesse.ports import FaultKind, FetchFault
 
 if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Awaitable, Callable
 
     from politesse.clock import Clock, Timer
+    from politesse.ports import FetchRequest, FetchResult
 
 _PER_HOST: Final = 2
 _MOMENT_S: Final = 0.05  # most robots.txt have come by then
@@ -46,58 +51,27 @@ _MIN_SLOW_S: Final = 1.0
 _SLOW_FOR_EACH_QUICK: Final = 20  # 2,000 where 100 may be quick
 
 
-class GivenUp(Exception):
-    """A request was given up; the message says why."""
-
-
 class _Request:
     """A request on its way through ``Admission``.
 
     Attributes:
-        granted: set when it gets what it waits for; None while it has not waited.
+        scope: ends its work; entered when it has a place at its host.
         started_mono: when it got its quick place.
         reason: why it was given up; empty if it was not.
     """
 
-    __slots__ = ("_scope", "granted", "reason", "started_mono")
+    __slots__ = ("reason", "scope", "started_mono")
 
     def __init__(self) -> None:
-        self.granted: asyncio.Future[None] | None = None
+        self.scope = asyncio.timeout(None)
         self.started_mono = 0.0
         self.reason = ""
-        self._scope: asyncio.Timeout | None = None
-
-    @asynccontextmanager
-    async def work(self, clock: Clock, limit_s: float | None) -> AsyncGenerator[None, None]:
-        """Run the block; raises GivenUp from within it once ``give_up`` was called, or ``limit_s`` is over."""
-        scope = asyncio.timeout(None)
-        limit = None
-        try:
-            async with scope:
-                self._scope = scope
-                if self.reason:  # since it was granted its place, and before it has resumed
-                    self._end()
-                if limit_s is not None:
-                    limit = clock.call_later(limit_s, lambda: self.give_up("no answer within the time limit"))
-                yield
-        except TimeoutError:
-            if scope.expired():
-                raise GivenUp(self.reason) from None
-            raise
-        finally:
-            self._scope = None
-            if limit is not None:
-                limit.cancel()
 
     def give_up(self, reason: str) -> None:
-        """End its work with GivenUp, now or when it begins."""
+        """Cancel its work."""
         if not self.reason:
             self.reason = reason
-            self._end()
-
-    def _end(self) -> None:
-        if self._scope is not None:
-            self._scope.reschedule(asyncio.get_running_loop().time())
+            self.scope.reschedule(asyncio.get_running_loop().time())
 
 
 class _Line:
@@ -106,47 +80,52 @@ class _Line:
     __slots__ = ("_newest_next", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[_Request, None] = OrderedDict()
+        self._waiting: OrderedDict[asyncio.Future[None], _Request] = OrderedDict()
         self._newest_next = True
 
-    def join(self, request: _Request) -> asyncio.Future[None]:
-        """Add a waiter, and return what it has to await: it ends when ``grant_next`` has chosen it."""
-        self._waiting[request] = None
-        request.granted = asyncio.get_running_loop().create_future()
-        return request.granted
+    def join(self, request: _Request, release: Callable[[], None]) -> Awaitable[None]:
+        """Add a waiter, and return what it awaits: it ends when ``grant_next`` has chosen the request.
+
+        If the waiter is cancelled after that, it calls ``release``.
+        """
+        granted = asyncio.get_running_loop().create_future()
+        self._waiting[granted] = request
+        return self._wait(granted, release)
 
     def grant_next(self) -> _Request | None:
-        """Choose the next waiter, if there is one, and wake it."""
+        """Choose the next request, if there is one, and wake its waiter."""
         while self._waiting:
-            request, _ = self._waiting.popitem(last=self._newest_next)
-            if request.granted is not None and not request.granted.done():  # else it was cancelled
+            granted, request = self._waiting.popitem(last=self._newest_next)
+            if not granted.done():  # else it was cancelled
                 self._newest_next = not self._newest_next
-                request.granted.set_result(None)
+                granted.set_result(None)
                 return request
         return None
 
-    def left(self, request: _Request) -> bool:
-        """Remove a waiter that was cancelled; return whether it had been chosen before."""
-        self._waiting.pop(request, None)
-        return request.granted is not None and not request.granted.cancelled()
+    async def _wait(self, granted: asyncio.Future[None], release: Callable[[], None]) -> None:
+        try:
+            await granted
+        except asyncio.CancelledError:
+            self._waiting.pop(granted, None)
+            if not granted.cancelled():
+                release()
+            raise
 
     def __len__(self) -> int:
         return len(self._waiting)
 
 
+@dataclass(slots=True)
 class _Host:
     """The places at one host.
 
     Attributes:
         taken: how many are taken.
-        line: who waits for one.
+        line: the requests that wait for one.
     """
 
-    __slots__ = ("line", "taken")
-
-    def __init__(self) -> None:
-        self.taken = 0
-        self.line = _Line()
+    taken: int = 0
+    line: _Line = field(default_factory=_Line)
 
 
 class Admission:
@@ -170,26 +149,36 @@ class Admission:
         self._ending: set[_Request] = set()  # slow and given up: each holds its socket until it has ended
         self._timer: Timer | None = None
 
-    @asynccontextmanager
-    async def admit(self, host: str, limit_s: float | None = None) -> AsyncGenerator[None, None]:
-        """Run the block as one request to ``host``, once there are places for it.
+    async def run(
+        self, hop: FetchRequest, fetch: Callable[[], Awaitable[FetchResult]], limit_s: float | None = None
+    ) -> FetchResult:
+        """Return what ``fetch`` returns, called once there are places for it.
 
         Args:
-            host: the pacing host, without scheme and port.
-            limit_s: how many seconds the block may take, the wait for places not counted; None for no limit.
-
-        Raises:
-            GivenUp: from within the block, if it takes longer than that, or others need its socket.
+            hop: the request that it makes.
+            fetch: makes it.
+            limit_s: how many seconds it may take, the wait for places not counted; None for no limit. If it takes
+                longer, or others need its socket, it is cancelled and comes to a fault of kind TIMEOUT.
         """
-        request = _Request()
+        request, host = _Request(), hop.origin.pacing_host
         await self._enter_host(request, host)
+        limit = None
         try:
-            await self._enter(request)
-            try:
-                async with request.work(self._clock, limit_s):
-                    yield
-            finally:
-                self._leave(request)
+            async with request.scope:
+                await self._enter(request)
+                try:
+                    if limit_s is not None:
+                        late = partial(request.give_up, "no answer within the time limit")
+                        limit = self._clock.call_later(limit_s, late)
+                    return await fetch()
+                finally:
+                    if limit is not None:
+                        limit.cancel()
+                    self._leave(request)
+        except TimeoutError:
+            if not request.scope.expired():
+                raise
+            return FetchFault(FaultKind.TIMEOUT, request.reason, hop.url)
         finally:
             self._leave_host(host)
 
@@ -203,12 +192,7 @@ class Admission:
         if host.taken < _PER_HOST:
             host.taken += 1
             return
-        try:
-            await host.line.join(request)
-        except asyncio.CancelledError:
-            if host.line.left(request):
-                self._leave_host(name)
-            raise
+        await host.line.join(request, partial(self._leave_host, name))
 
     def _leave_host(self, name: str) -> None:
         host = self._hosts[name]
@@ -221,14 +205,9 @@ class Admission:
         if not self._line and len(self._quick) < self._max_quick:
             self._start(request)
             return
-        granted = self._line.join(request)
+        granted = self._line.join(request, partial(self._leave, request))
         self._serve()
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if self._line.left(request):
-                self._leave(request)
-            raise
+        await granted
 
     def _start(self, request: _Request) -> None:
         request.started_mono = self._clock.monotonic()
@@ -241,7 +220,7 @@ class Admission:
         self._serve()
 
     def _serve(self) -> None:
-        """Grant quick places to who waits, as far as there are any; look again when the next may be handed on."""
+        """Grant the free quick places to waiting requests; run again when the next place may be handed on."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -259,7 +238,7 @@ class Admission:
                 self._start(request)
 
     def _hand_on(self, now_mono: float) -> float | None:
-        """Let the oldest quick request count as slow, if it is; return from when on to try that again, if ever."""
+        """Count the oldest quick request as slow, if it is; return when to try that again, if ever."""
         oldest = next(iter(self._quick))
         slow_mono = oldest.started_mono + _MOMENT_S
         if now_mono < slow_mono:
@@ -271,7 +250,7 @@ class Admission:
         return self._give_up(now_mono)
 
     def _give_up(self, now_mono: float) -> float | None:
-        """Give up as many slow requests as there are waiters who could use their places; see ``_hand_on``."""
+        """Give up as many slow requests as there are waiters that could use their places; see ``_hand_on``."""
         for _ in range(min(len(self._line), self._max_quick) - len(self._ending)):
             if not self._slow:
                 break
@@ -286,7 +265,7 @@ class Admission:
 
 
 def _file_descriptors() -> float:
-    """Return how many this process may have open; infinity where nobody says."""
+    """Return how many this process may have open; infinity if there is no limit."""
     if sys.platform == "win32":
         return float("inf")  # there sockets are none
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -36,11 +36,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from politesse._cache.entry import FileEntry
+from politesse._cache.fetching import internal_fault, revalidate
 from politesse._cache.outcome import advance, standing
-from politesse._cache.record_clock import RecordClock
-from politesse._cache.revalidation import internal_fault, revalidate
+from politesse._cache.record import Moment, Reckoning
 from politesse._cache.single_flight import Flight, Flights
 from politesse._tasks import is_ended_from_outside
+from politesse.clock import run_of
 from politesse.errors import ClosedError
 from politesse.events import ComponentFailed
 from politesse.ports import FetchRequest
@@ -115,6 +116,7 @@ class FileCache(ABC, Generic[EntryKind]):
 
     Attributes:
         entries: by key. The hot path reads it; only the cache changes it.
+        weight_bytes: about how much memory the entries take; likewise.
     """
 
     what: ClassVar[str]
@@ -130,7 +132,6 @@ class FileCache(ABC, Generic[EntryKind]):
         self,
         fetcher: Fetcher,
         policy: AccessPolicy,
-        *,
         max_bytes: int,
         clock: Clock,
         publisher: Publisher,
@@ -141,10 +142,11 @@ class FileCache(ABC, Generic[EntryKind]):
         self._policy = policy
         self._max_bytes = max_bytes
         self._clock = clock
-        self._records = RecordClock(clock)
+        self._run_id = run_of(clock)
+        self._reckoning = Reckoning(self._run_id)
         self._publisher = publisher
         self._jitter = jitter
-        self._weight_bytes = 0
+        self.weight_bytes = 0
         self._flights: Flights[FileFlight[EntryKind]] = Flights()
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None
@@ -153,11 +155,6 @@ class FileCache(ABC, Generic[EntryKind]):
     def in_flight(self) -> int:
         """How many files are being loaded or fetched."""
         return len(self._flights)
-
-    @property
-    def weight_bytes(self) -> int:
-        """About how much memory the entries take."""
-        return self._weight_bytes
 
     def valid(self, key: str) -> EntryKind | None:
         """Return the entry of a key if it holds now; start a refresh behind it if that is due."""
@@ -179,7 +176,7 @@ class FileCache(ABC, Generic[EntryKind]):
             self._closed = True
             self._ending = self._flights.close(f"the gatekeeper was closed while {self.what} was fetched")
             self.entries.clear()
-            self._weight_bytes = 0
+            self.weight_bytes = 0
 
     async def aclose(self) -> None:
         """End all flights, then close what the cache owns, whatever happens on the way."""
@@ -212,7 +209,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _drop(self, key: str) -> None:
         """Forget one file."""
         if (entry := self.entries.pop(key, None)) is not None:
-            self._weight_bytes -= entry.weight_bytes
+            self.weight_bytes -= entry.weight_bytes
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
 
@@ -256,8 +253,8 @@ class FileCache(ABC, Generic[EntryKind]):
         """Return an entry made of the record at hand; of a new answer, if that stands for nothing or for a refresh."""
         record, policy = await self._load(flight), self._policy
         if record is not None and not refresh:
-            now = self._records.now()
-            record = self._records.reckoned(record, now)
+            now = self._now()
+            record = self._reckoning.reckoned(record, now)
             held = standing(record, flight.url, now.wall, policy)
             if held is not None:
                 return await self._entry_of(flight, Judged(record, held, now.mono), None)
@@ -272,38 +269,42 @@ class FileCache(ABC, Generic[EntryKind]):
 
     def _failed_entry(self, flight: FileFlight[EntryKind], error: BaseException) -> EntryKind:
         fault = internal_fault("the cache", error, flight.url)
-        return self._entry_of_failure(flight, self._advanced(flight, self._remembered(flight.key), fault))
+        return self._entry_of_failure(flight, self._advanced(flight, self._remembered(flight), fault))
 
     def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
         """Return the record after an answer."""
-        now, policy = self._records.now(), self._policy
-        record = None if record is None else self._records.reckoned(record, now)
+        now, policy = self._now(), self._policy
+        record = None if record is None else self._reckoning.reckoned(record, now)
         record = replace(advance(record, answer, now.wall, policy, self._jitter()), moment=now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")  # each row of ``advance`` holds for some time
         return Judged(record, held, now.mono)
 
-    def _remembered(self, key: str) -> Record | None:
-        entry = self.entries.get(key)
-        return None if entry is None else entry.remembered(self._records.run)
+    def _remembered(self, flight: FileFlight[EntryKind]) -> Record | None:
+        """Return the record of the entry that the flight renews."""
+        return None if flight.before is None or flight.forgotten else flight.before.record
+
+    def _now(self) -> Moment:
+        """Return a reading of both clocks."""
+        return Moment(self._run_id, self._clock.wall(), self._clock.monotonic())
 
     def _keep(self, key: str, entry: EntryKind) -> None:
         """Replace the entry of a key; evict others, the least recently used first, while all are too large."""
         if self._closed:
             return
         if (before := self.entries.pop(key, None)) is not None:
-            self._weight_bytes -= before.weight_bytes
-        self._weight_bytes += entry.weight_bytes
+            self.weight_bytes -= before.weight_bytes
+        self.weight_bytes += entry.weight_bytes
         self.entries[key] = entry
-        while self._weight_bytes > self._max_bytes and len(self.entries) > 1:
+        while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
             # Second chance: an entry that was used since it was last passed is passed once more.
             oldest_key, oldest = self.entries.popitem(last=False)
             if oldest.used or oldest is entry:
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
-                self._weight_bytes -= oldest.weight_bytes
+                self.weight_bytes -= oldest.weight_bytes
 
     # What may differ from one kind of file to the other.
 
@@ -312,7 +313,7 @@ class FileCache(ABC, Generic[EntryKind]):
 
     async def _load(self, flight: FileFlight[EntryKind]) -> Record | None:
         """Return the record to go on from, if there is one."""
-        return None if flight.before is None or flight.forgotten else flight.before.remembered(self._records.run)
+        return self._remembered(flight)
 
     async def _save(self, flight: FileFlight[EntryKind], record: Record) -> None:
         """Keep a new record elsewhere than in its entry."""

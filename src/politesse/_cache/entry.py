@@ -6,13 +6,12 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.record import Moment, Record, earlier
 from politesse._constants import AGREE_S, ROBOTS_TXT
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from politesse._cache.outcome import Standing
-    from politesse._cache.record import Trouble
+    from politesse._cache.record import Record, Trouble
     from politesse.origin import Origin
     from politesse.robots import RuleSet
 
@@ -31,7 +30,7 @@ class FileEntry:
         origin: whose.
         path: which file.
         source: the copy, or the lack of one, that it comes from.
-        trouble: the failures since; the next attempt counts on from there.
+        record: from which the next attempt goes on where the store has none; None if there is nothing to go on from.
         confirmed_mono: when the source was fetched or last confirmed.
         confirmed_wall: the same moment.
         refresh_mono: from when on a question has the file fetched again; not after the deadline.
@@ -49,21 +48,21 @@ class FileEntry:
         "deadline_wall",
         "origin",
         "path",
+        "record",
         "refresh_mono",
         "refresh_wall",
         "source",
-        "trouble",
         "used",
         "weight_bytes",
     )
 
     def __init__(
-        self, origin: Origin, path: str, held: Standing, trouble: Trouble | None, at_mono: float, *, weight_bytes: int
+        self, origin: Origin, path: str, held: Standing, record: Record | None, at_mono: float, *, weight_bytes: int
     ) -> None:
         self.origin = origin
         self.path = path
         self.source = held.source
-        self.trouble = trouble
+        self.record = record
         self.weight_bytes = weight_bytes
         self.used = False
         # Both clocks were read at the same moment.
@@ -72,7 +71,14 @@ class FileEntry:
         self.deadline_mono = at_mono + (held.until_wall - held.at_wall)
         self.deadline_wall = inf if held.source.result in _CLOSED else held.until_wall
         self.refresh_mono = min(at_mono + (held.refresh_wall - held.at_wall), self.deadline_mono)
-        self.refresh_wall = self.deadline_wall if trouble is not None else min(held.refresh_wall, self.deadline_wall)
+        self.refresh_wall = (
+            self.deadline_wall if self.trouble is not None else min(held.refresh_wall, self.deadline_wall)
+        )
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """The failures since the source was fetched, as noted in the record; the next attempt counts on from there."""
+        return None if self.record is None else self.record.trouble
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
         """Return whether it still holds."""
@@ -98,7 +104,6 @@ class FileEntry:
             fresh_until_wall=source.fresh_until_wall - by_s,
             not_before=None if source.not_before is None else source.not_before - by_s,
         )
-        self.trouble = None if self.trouble is None else earlier(self.trouble, by_s)
         self.confirmed_wall -= by_s
         self.refresh_wall -= by_s
         self.deadline_wall -= by_s
@@ -113,10 +118,6 @@ class FileEntry:
         """The agents whose answers a fetch has to renew."""
         return frozenset()
 
-    def remembered(self, run: str) -> Record | None:
-        """Return the record to go on from where there is none in the store, with times of the clocks of ``run``."""
-        raise NotImplementedError
-
 
 class Entry(FileEntry):
     """What is known about the robots.txt of one origin, ready for decisions.
@@ -128,12 +129,14 @@ class Entry(FileEntry):
     __slots__ = ("rules",)
 
     def __init__(
-        self, origin: Origin, held: Standing, trouble: Trouble | None, rules: dict[str, RuleSet], at_mono: float
+        self, origin: Origin, held: Standing, record: Record, rules: dict[str, RuleSet], at_mono: float
     ) -> None:
         words = len(held.source.final_url) + len(held.source.fault)
         # Rules that origins share count for each.
         weight_bytes = _ENTRY_BYTES + words + sum(rule_set.weight_bytes for rule_set in rules.values())
-        super().__init__(origin, ROBOTS_TXT, held, trouble, at_mono, weight_bytes=weight_bytes)
+        # An entry does not keep the file, so it remembers only the failures.
+        failures = None if record.trouble is None else replace(record, copy=None)
+        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, weight_bytes=weight_bytes)
         self.rules = rules
 
     def answers(self, agent: str) -> bool:
@@ -144,12 +147,6 @@ class Entry(FileEntry):
     def agents(self) -> frozenset[str]:
         """The agents whose rules it has."""
         return frozenset(self.rules)
-
-    def remembered(self, run: str) -> Record | None:
-        """Return the failures that it knows of, without the copy: an entry does not keep the file."""
-        if self.trouble is None:
-            return None
-        return Record(None, self.trouble, Moment(run, self.confirmed_wall, self.confirmed_mono))
 
     def __repr__(self) -> str:
         return f"<Entry {self.origin}: {self.source.result}, rules for {sorted(self.rules)}>"

@@ -38,7 +38,11 @@ _SNIFFED_BYTES: Final = 4_096
 
 
 class FileOutcome(StrEnum):
-    """What the fetch of a file of a site came to ("A Method for Web Data Discovery" 3.1)."""
+    """What the fetch of a file of a site came to ("A Method for Web Data Discovery" 3.1).
+
+    >>> FileOutcome("retry") is FileOutcome.RETRY
+    True
+    """
 
     FOUND = "found"
     """2xx: there is a body."""
@@ -101,6 +105,10 @@ class SiteFileFetched(Event):
         status: of the answer, None where there was none.
         fault: what went wrong, as a phrase, or empty.
         outcome: what holds now.
+
+    >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
+    >>> print(event.url, event.status, event.outcome)
+    https://example.com/data.txt 404 unknown
     """
 
     url: str
@@ -113,12 +121,13 @@ class SiteFileEntry(FileEntry):
     """What is known about one file, with the file.
 
     Attributes:
-        record: what the next attempt goes on from.
         truncated: whether the file was longer than the fetcher's limit.
         content_type: the value of the header of that name.
     """
 
-    __slots__ = ("content_type", "record", "truncated")
+    __slots__ = ("content_type", "truncated")
+
+    record: Record
 
     def __init__(
         self, flight: FileFlight[SiteFileEntry], judged: Judged, *, truncated: bool, content_type: str
@@ -126,15 +135,9 @@ class SiteFileEntry(FileEntry):
         record, held, at_mono = judged
         copy = record.copy
         weight_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
-        super().__init__(flight.origin, flight.path, held, record.trouble, at_mono, weight_bytes=weight_bytes)
-        self.record = record
+        super().__init__(flight.origin, flight.path, held, record, at_mono, weight_bytes=weight_bytes)
         self.truncated = truncated
         self.content_type = content_type
-
-    def remembered(self, run: str) -> Record | None:
-        """Return the record as it is: its times are of the same clocks."""
-        del run
-        return self.record
 
     def file(self, age_s: float) -> SiteFile:
         """Return what a question is answered with."""
@@ -182,14 +185,8 @@ class SiteFiles(FileCache[SiteFileEntry]):
         jitter: Callable[[], float] = random.random,
         max_days: int = 7,
     ) -> None:
-        super().__init__(
-            fetcher,
-            options.file_policy(max_days),
-            max_bytes=options.max_site_files_bytes,
-            clock=clock,
-            publisher=publisher,
-            jitter=jitter,
-        )
+        policy = options.file_policy(max_days)
+        super().__init__(fetcher, policy, options.max_site_files_bytes, clock, publisher, jitter)
 
     async def get(self, origin: Origin, path: str) -> SiteFile:
         """Return what is known about the file of ``origin`` at ``path``; fetch it if need be.
@@ -245,9 +242,8 @@ class SiteFiles(FileCache[SiteFileEntry]):
 
     def _entry_of_failure(self, flight: FileFlight[SiteFileEntry], judged: Judged) -> SiteFileEntry:
         before = flight.before
-        if before is None:
-            return SiteFileEntry(flight, judged, truncated=False, content_type="")
-        return SiteFileEntry(flight, judged, truncated=before.truncated, content_type=before.content_type)
+        truncated, content_type = (False, "") if before is None else (before.truncated, before.content_type)
+        return SiteFileEntry(flight, judged, truncated=truncated, content_type=content_type)
 
 
 _OUTCOMES: Final = {

@@ -1,8 +1,8 @@
 """What is kept about one file of a site: the last answer that settled something, and what has gone wrong since. Pure.
 
 Its times are readings of the wall clock. A wall clock may be set, and a monotonic one may stand still while the machine
-sleeps, so the one that reports more time counts (``elapsed_s``). Before a record is judged, its times are moved back by
-as much as the wall clock was set back since (``reckoned``). If it was set forward, they are as old as it says.
+sleeps, so the one that reports more time counts. Before a record is judged, its times are moved back by as much as the
+wall clock was set back since (``Reckoning``). If it was set forward, they are as old as it says.
 """
 
 from __future__ import annotations
@@ -113,17 +113,37 @@ class Record:
         return Validators(copy.final_url, copy.etag, copy.last_modified)
 
 
-def elapsed_s(then: Moment, now: Moment) -> float:
-    """Return the seconds between two moments of one run, by the clock that says more."""
-    return max(now.mono - then.mono, now.wall - then.wall)
+class Reckoning:
+    """Finds out how old records are by both clocks, those of this process and of others.
+
+    Args:
+        run: the run of the monotonic clock of this process.
+    """
+
+    __slots__ = ("_foremost", "_run")
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._foremost: Moment | None = None
+
+    def reckoned(self, record: Record, now: Moment) -> Record:
+        """Return ``record`` as old as it is by the clock that reports more time, its wall times those of ``now``."""
+        if record.moment is not None and record.moment.run == self._run:
+            return _reckoned(record, record.moment, now)
+        # Our monotonic clock does not know how old a record of another process is. But its copy may be older than it
+        # seems: by as much as our wall clock is behind the latest one that dated such a copy. That does not hold for
+        # its trouble: the next request would come too early.
+        ahead = now
+        if record.copy is not None and now.wall < record.copy.confirmed_wall <= now.wall + CLOCK_SKEW_S:
+            ahead = replace(now, wall=record.copy.confirmed_wall)
+        if self._foremost is None or ahead.wall - ahead.mono > self._foremost.wall - self._foremost.mono:
+            self._foremost = ahead
+        return replace(_reckoned(record, self._foremost, now), trouble=record.trouble, moment=now)
 
 
-def reckoned(record: Record, now: Moment) -> Record:
-    """Return ``record`` as old as it is by the clock that says more, its times those of the wall clock of ``now``."""
-    then = record.moment
-    if then is None:
-        return replace(record, moment=now)
-    set_back_s = elapsed_s(then, now) - (now.wall - then.wall)
+def _reckoned(record: Record, then: Moment, now: Moment) -> Record:
+    """Return ``record``, right at ``then``, with the wall times of ``now``."""
+    set_back_s = (now.mono - then.mono) - (now.wall - then.wall)
     if set_back_s < AGREE_S:
         return record
     copy, trouble = record.copy, record.trouble

@@ -10,10 +10,10 @@ from weakref import WeakValueDictionary
 
 from politesse._cache.cache import FileCache
 from politesse._cache.entry import Entry
+from politesse._cache.fetching import fetch_guarded
 from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
-from politesse._cache.revalidation import fetch_guarded
 from politesse._constants import ROBOTS_TXT
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault
@@ -47,6 +47,20 @@ class RobotsFetched(Event):
         fault: what went wrong, as a phrase, or empty.
         elapsed_s: how long it took, redirects and the wait for a place included.
         source: what holds now.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> def show(event) -> None:
+        ...     if isinstance(event, RobotsFetched):
+        ...         print(event.origin, event.status, event.source.result)
+        >>> async def main() -> None:
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         gate.subscribe(show)
+        ...         await gate.check("https://a.example/")
+        >>> asyncio.run(main())
+        https://a.example 404 unavailable
     """
 
     origin: Origin
@@ -90,14 +104,7 @@ class RobotsCache(FileCache[Entry]):
         publisher: Publisher,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        super().__init__(
-            fetcher,
-            options.policy(dialect),
-            max_bytes=options.max_entries_bytes,
-            clock=clock,
-            publisher=publisher,
-            jitter=jitter,
-        )
+        super().__init__(fetcher, options.policy(dialect), options.max_entries_bytes, clock, publisher, jitter)
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
         self.reading = ReadingThreads()
@@ -131,7 +138,7 @@ class RobotsCache(FileCache[Entry]):
     async def _load(self, flight: FileFlight[Entry]) -> Record | None:
         record = await self._store.load(flight.origin)
         if record is None or flight.forgotten:
-            return self._remembered(flight.key)  # the backoff goes on even if the store lost the record
+            return self._remembered(flight)  # the backoff goes on even if the store lost the record
         return record
 
     async def _save(self, flight: FileFlight[Entry], record: Record) -> None:
@@ -154,10 +161,10 @@ class RobotsCache(FileCache[Entry]):
         rules: dict[str, RuleSet] = {}
         if held.source.result is AccessResult.SUCCESSFUL:
             rules = await self._rules(record.copy.body, flight.origin, frozenset(flight.agents))
-        return Entry(flight.origin, held, record.trouble, rules, at_mono)
+        return Entry(flight.origin, held, record, rules, at_mono)
 
     def _entry_of_failure(self, flight: FileFlight[Entry], judged: Judged) -> Entry:
-        return Entry(flight.origin, judged.standing, judged.record.trouble, {}, judged.at_mono)
+        return Entry(flight.origin, judged.standing, judged.record, {}, judged.at_mono)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         closing.push_async_callback(self._store.aclose)
@@ -191,7 +198,7 @@ class RobotsCache(FileCache[Entry]):
             return entry
         if not all(known.answers(agent) for agent in agents):
             return entry  # its file is gone, so rules of another agent cannot be compiled
-        now = self._records.now()
+        now = self._now()
         if entry.trouble is not None and is_closed(entry.trouble, now.wall, self._policy):
             return entry
         known.set_back(now.mono, now.wall)
@@ -204,7 +211,7 @@ class RobotsCache(FileCache[Entry]):
             return entry
         if now.mono >= ends_mono or now.wall >= ends_wall:
             return entry
-        known.trouble = entry.trouble
+        known.record = entry.record
         known.deadline_mono, known.deadline_wall = ends_mono, ends_wall
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
         known.source = replace(known.source, fault=source.fault, not_before=not_before)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.admission import GivenUp
-from politesse._cache.following import follow
+from politesse._cache.fetching import follow
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse
@@ -65,17 +64,15 @@ class PacedFetcher:
     async def _ask(self, hop: FetchRequest, limit_s: float | None) -> tuple[FetchResult, float]:
         """Make one request; return what it came to, and for how many seconds it was under way."""
         started_mono = self._clock.monotonic()
-        # Asked here as well: where that takes a lookup of the address, no place is held meanwhile.
-        result: FetchResult | None = await self._closed(hop)
-        if result is None:
-            try:
-                async with self._admission.admit(hop.origin.pacing_host, limit_s):
-                    result = await self._closed(hop)  # it may have been closed while a place was waited for
-                    started_mono = self._clock.monotonic()
-                    if result is None:
-                        result = await self._fetch(hop, started_mono)
-            except GivenUp as error:
-                result = FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+
+        async def fetch() -> FetchResult:
+            nonlocal started_mono
+            closed = await self._closed(hop)  # it may have been closed while a place was waited for
+            started_mono = self._clock.monotonic()
+            return closed or await self._fetch(hop, started_mono)
+
+        # The first check is made outside: if it takes a lookup of the address, no place is held meanwhile.
+        result = await self._closed(hop) or await self._admission.run(hop, fetch, limit_s)
         return result, self._clock.monotonic() - started_mono
 
     async def _closed(self, hop: FetchRequest) -> FetchFault | None:
@@ -88,23 +85,21 @@ class PacedFetcher:
         return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
 
     async def _fetch(self, hop: FetchRequest, started_mono: float) -> FetchResult:
-        """Have one request made, and counted at its host before another one to that host is admitted."""
-        host = hop.origin.pacing_host
+        """Make one request, and count it at its host before another one to that host is admitted."""
+        host, last = hop.origin.pacing_host, hop.origin
+        status, headers = None, None
         try:
             result = await self._fetcher.fetch(hop)
-        except BaseException:
-            self._pacer.count_fetch(host, str(hop.origin))
-            raise
-        last = _origin(result.final_url) or hop.origin
-        if last.pacing_host != host:
-            # The fetcher has followed a redirect itself: both hosts have answered a request.
-            self._pacer.count_fetch(host, str(hop.origin))
-        if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
+            last = _origin(result.final_url) or last
+            if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
+                status, headers = result.status, result.headers
+            return result
+        finally:
+            if last.pacing_host != host:
+                # The fetcher has followed a redirect itself: both hosts have answered a request.
+                self._pacer.count_fetch(host, str(hop.origin))
             elapsed_s = self._clock.monotonic() - started_mono
-            self._pacer.count_fetch(last.pacing_host, str(last), result.status, result.headers, elapsed_s)
-        else:
-            self._pacer.count_fetch(last.pacing_host, str(last))
-        return result
+            self._pacer.count_fetch(last.pacing_host, str(last), status, headers, elapsed_s)
 
 
 def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
@@ -120,5 +115,5 @@ def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> boo
 def _origin(url: str) -> Origin | None:
     try:
         return Origin.of(url)
-    except InvalidURL:  # a redirect to a place where nothing is asked
+    except InvalidURL:  # a redirect to a URL without an origin
         return None

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from politesse._cache.admission import GivenUp
+from politesse._cache.fetching import fetch_guarded, follow
 from politesse._cache.files import FileOutcome, SiteFile
-from politesse._cache.following import follow
-from politesse._cache.revalidation import fetch_guarded
 from politesse._pacing.turns import Basis, Gate, take
 from politesse._sites.data_txt import DATA_TXT, DataTxt
 from politesse.ports import FaultKind, FetchFault, FetchResponse
@@ -229,11 +227,7 @@ class PageFetcher:
     async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
         with await take(self._agent, self._agent, self._pacer, self._clock, hop.url, None) as turn:
-            try:
-                async with self._admission.admit(hop.origin.pacing_host):
-                    result = await fetch_guarded(self._fetcher, hop, self._publisher)
-            except GivenUp as error:
-                result = FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+            result = await self._admission.run(hop, lambda: fetch_guarded(self._fetcher, hop, self._publisher))
             if result.status is not None:
                 turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
             return result

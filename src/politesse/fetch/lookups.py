@@ -11,7 +11,7 @@ import asyncio
 import socket
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,47 +21,27 @@ MAX_THREADS: Final = 256
 
 _WITHOUT_SCOPE: Final = 3  # the parts of an IPv6 socket address before its scope: host, port, flow
 
-_Outcome = list[str] | Exception
 
+class _Lookup:
+    """A name that is looked up.
 
-class _Caller:
-    """A caller in some event loop that waits for a lookup.
+    Its futures cannot be cancelled: each caller awaits them through a future of its own event loop.
 
     Attributes:
+        callers: how many callers wait.
         begun: done when a thread has started the lookup.
         found: the addresses.
     """
 
-    __slots__ = ("begun", "found", "loop")
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.begun: asyncio.Future[None] = self.loop.create_future()
-        self.found: asyncio.Future[list[str]] = self.loop.create_future()
-
-    def begin(self) -> None:
-        if not self.begun.done():
-            self.begun.set_result(None)
-
-    def finish(self, outcome: _Outcome) -> None:
-        if self.found.done():  # the caller was cancelled, or its time is over
-            return
-        if isinstance(outcome, Exception):
-            self.found.set_exception(outcome)
-            self.found.exception()  # mark it as retrieved: a cancelled caller never awaits it
-        else:
-            self.found.set_result(outcome)
-
-
-class _Lookup:
-    """A name and the callers that wait for its addresses; ``runs`` once a thread has started it."""
-
-    __slots__ = ("callers", "host", "runs")
+    __slots__ = ("begun", "callers", "found", "host")
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.callers: list[_Caller] = []
-        self.runs = False
+        self.callers = 0
+        self.begun: Future[None] = Future()
+        self.found: Future[list[str]] = Future()
+        self.begun.set_running_or_notify_cancel()
+        self.found.set_running_or_notify_cancel()
 
 
 class Lookups:
@@ -94,17 +74,17 @@ class Lookups:
             OSError: the name does not exist, or the system has no threads left; TimeoutError after ``limit_s``.
             UnicodeError: ``host`` is not a valid name.
         """
-        caller = _Caller()
-        lookup = self._join(host, caller)
+        lookup = self._join(host)
         try:
-            await caller.begun
-            began = caller.loop.time()
+            await asyncio.wrap_future(lookup.begun)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             async with asyncio.timeout(limit_s):
-                return await caller.found, caller.loop.time() - began
+                return await asyncio.wrap_future(lookup.found), loop.time() - began
         finally:
-            self._leave(lookup, caller)
+            self._leave(lookup)
 
-    def _join(self, host: str, caller: _Caller) -> _Lookup:
+    def _join(self, host: str) -> _Lookup:
         with self._lock:
             lookup = self._lookups.get(host)
             if lookup is None:
@@ -112,15 +92,13 @@ class Lookups:
                 if not self._start(lookup):
                     self._queue[host] = lookup
                 self._lookups[host] = lookup
-            lookup.callers.append(caller)
-            if lookup.runs:
-                caller.begin()
+            lookup.callers += 1
         return lookup
 
-    def _leave(self, lookup: _Lookup, caller: _Caller) -> None:
+    def _leave(self, lookup: _Lookup) -> None:
         with self._lock:
-            lookup.callers.remove(caller)
-            if not lookup.callers and not lookup.runs:
+            lookup.callers -= 1
+            if not lookup.callers and not lookup.begun.done():
                 del self._queue[lookup.host], self._lookups[lookup.host]
 
     def _start(self, lookup: _Lookup) -> bool:
@@ -134,44 +112,33 @@ class Lookups:
                 raise OSError(f"no thread is available to look up {lookup.host}: {error}") from error
             return False
         self._threads += 1
-        lookup.runs = True
+        lookup.begun.set_result(None)
         return True
 
     def _work(self, first: _Lookup) -> None:
         """Look up one name, and then those in the queue. Runs in a thread."""
         lookup: _Lookup | None = first
         while lookup is not None:
-            outcome: _Outcome
             try:
-                outcome = _ask_system(lookup.host)
+                found = _ask_system(lookup.host)
             except Exception as error:  # noqa: BLE001 - raised again in each caller
-                outcome = error
-            lookup = self._finish(lookup, outcome)
+                following = self._finish(lookup)
+                lookup.found.set_exception(error)
+            else:
+                following = self._finish(lookup)
+                lookup.found.set_result(found)
+            lookup = following
 
-    def _finish(self, lookup: _Lookup, outcome: _Outcome) -> _Lookup | None:
-        """Pass the outcome to all callers; return the next lookup for this thread."""
-        following: _Lookup | None = None
+    def _finish(self, lookup: _Lookup) -> _Lookup | None:
+        """Remove a lookup that has ended; return the next one for this thread."""
         with self._lock:
             del self._lookups[lookup.host]
-            for caller in lookup.callers:
-                _notify(caller, outcome)
-            if self._queue:
-                _, following = self._queue.popitem(last=False)
-                following.runs = True
-                for caller in following.callers:
-                    _notify(caller)
-            else:
+            if not self._queue:
                 self._threads -= 1
-        return following
-
-
-def _notify(caller: _Caller, outcome: _Outcome | None = None) -> None:
-    """Report the start of a lookup, or its outcome, to a caller in its own event loop."""
-    with suppress(RuntimeError):  # that loop is closed, so the caller is gone
-        if outcome is None:
-            caller.loop.call_soon_threadsafe(caller.begin)
-        else:
-            caller.loop.call_soon_threadsafe(caller.finish, outcome)
+                return None
+            _, following = self._queue.popitem(last=False)
+            following.begun.set_result(None)
+            return following
 
 
 def _ask_system(host: str) -> list[str]:

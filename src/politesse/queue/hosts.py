@@ -9,6 +9,7 @@ comes to the top. So ``push_head``, ``has_head`` and ``remove`` cost O(log n), a
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from politesse.queue.waiting import WaitingTasks
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueuedUrl(Generic[Item]):
     """A URL that was put, with its item; ordered by priority, then by number.
 
@@ -28,24 +30,18 @@ class QueuedUrl(Generic[Item]):
         in_heads: whether it is in the ``heads`` of its host.
     """
 
-    __slots__ = ("in_heads", "item", "number", "origin_queue", "priority", "url")
-
-    def __init__(
-        self, priority: int, number: int, url: str, item: Item | None, origin_queue: OriginQueue[Item]
-    ) -> None:
-        self.priority = priority
-        self.number = number
-        self.url = url
-        self.item = item
-        self.origin_queue = origin_queue
-        self.in_heads = False
+    priority: int
+    number: int
+    url: str
+    item: Item | None
+    origin_queue: OriginQueue[Item]
+    in_heads: bool = False
 
     def __lt__(self, other: QueuedUrl[Item]) -> bool:
-        if self.priority == other.priority:
-            return self.number < other.number
-        return self.priority < other.priority
+        return (self.priority, self.number) < (other.priority, other.number)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OriginQueue(Generic[Item]):
     """The URLs of one origin, as a heap; dropped by its host when the last one is removed.
 
@@ -56,18 +52,16 @@ class OriginQueue(Generic[Item]):
         not_before: the Unix time at which the last deferral ends.
     """
 
-    __slots__ = ("blocked", "deferrals", "host", "not_before", "origin", "prefetched", "urls")
-
-    def __init__(self, host: HostQueue[Item], origin: Origin) -> None:
-        self.host = host
-        self.origin = origin
-        self.urls: list[QueuedUrl[Item]] = []
-        self.blocked = False
-        self.prefetched = False
-        self.deferrals = 0
-        self.not_before = 0.0
+    host: HostQueue[Item]
+    origin: Origin
+    urls: list[QueuedUrl[Item]] = field(default_factory=list)
+    blocked: bool = False
+    prefetched: bool = False
+    deferrals: int = 0
+    not_before: float = 0.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HostQueue(Generic[Item]):
     """The origins of one host.
 
@@ -80,15 +74,12 @@ class HostQueue(Generic[Item]):
         putters: tasks that wait for room.
     """
 
-    __slots__ = ("heads", "key", "origins", "putters", "scheduled", "size")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.origins: dict[Origin, OriginQueue[Item]] = {}
-        self.heads: list[QueuedUrl[Item]] = []
-        self.size = 0
-        self.scheduled = False
-        self.putters = WaitingTasks()
+    key: str
+    origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
+    heads: list[QueuedUrl[Item]] = field(default_factory=list)
+    size: int = 0
+    scheduled: bool = False
+    putters: WaitingTasks = field(default_factory=WaitingTasks)
 
     def add(self, origin: Origin, priority: int, number: int, url: str, item: Item | None) -> OriginQueue[Item]:
         """Queue a URL; return the queue of its origin, whose head ``push_head`` may have to enter."""

@@ -16,7 +16,23 @@ Item = TypeVar("Item")
 
 
 class QueueClosed(ClosedError):
-    """The queue was closed: ``put`` accepts no URL, and ``turn`` has handed out all that were put."""
+    """The queue was closed: ``put`` accepts no URL, and ``turn`` has handed out all that were put.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper, PoliteQueue
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def main() -> None:
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         queue = PoliteQueue(gate)
+        ...         queue.close()
+        ...         try:
+        ...             await queue.put("https://a.example/")
+        ...         except QueueClosed as error:
+        ...             print(error)
+        >>> asyncio.run(main())
+        a URL of https://a.example was put after the queue was closed
+    """
 
 
 @dataclass(frozen=True, slots=True)

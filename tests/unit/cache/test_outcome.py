@@ -19,7 +19,7 @@ from politesse._cache.outcome import (
     names_another,
     standing,
 )
-from politesse._cache.record import Moment, Record, reckoned
+from politesse._cache.record import Moment, Reckoning, Record
 from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
@@ -874,7 +874,7 @@ def test_no_record_is_younger_than_either_clock_says_however_the_wall_clock_is_s
     longest_s = held.until_wall - held.at_wall
     for passed_s, part, kept in steps:
         now = Moment("run", now.wall + passed_s + part * passed_s, now.mono + passed_s)
-        judged = reckoned(record, now)
+        judged = Reckoning("run").reckoned(record, now)
         held = standing(judged, URL, now.wall, policy)
         assert held is None or now.mono < longest_s + 0.01 * len(steps)
         assert held is None or now.wall - T0 < longest_s + 0.01 * len(steps)

@@ -1,4 +1,8 @@
-"""One request of the cache: guarded against what a fetcher raises, and repeated where a 304 is about another file."""
+"""One fetch of the cache: each redirect a request of its own, repeated if a 304 is about another file, guarded.
+
+Each hop of a redirect can so be permitted, paced and limited by itself (``follow``). What a fetcher of the user raises
+becomes a fault (``fetch_guarded``).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,18 @@ from traceback import format_exception_only
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.outcome import names_another
+from politesse._http.redirects import Hops
 from politesse._tasks import is_ended_from_outside
 from politesse._text import printable
 from politesse.events import ComponentFailed
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from politesse.events import Publisher
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.origin import Origin
+    from politesse.ports import Fetcher, FetchResult
 
 _MAX_SHOWN: Final = 200  # characters of an error
 
@@ -53,3 +59,41 @@ def internal_fault(component: str, error: BaseException, url: str) -> FetchFault
     """Return the fault that stands for an unexpected exception. It never raises, even if ``str(error)`` does."""
     described = printable(format_exception_only(error)[0].strip()[:_MAX_SHOWN])
     return FetchFault(FaultKind.INTERNAL, f"{component} failed with {described}", url)
+
+
+async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult | None:
+    """Return what ``request`` comes to after its redirects; None if the fetcher does not report where one leads.
+
+    Args:
+        request: of how many redirects at most.
+        ask: makes one request, which follows none.
+    """
+    hops = Hops(request)
+    hop = replace(request, max_redirects=0, last=request.max_redirects < 1)
+    while True:
+        result = await ask(hop)
+        if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
+            return result
+        if not result.location:
+            return None
+        target = hops.redirect(result.status or 0, result.location)
+        if isinstance(target, FetchFault):
+            return target
+        origin, url = target
+        hops.seen.append(url)
+        hop = FetchRequest(
+            origin,
+            max_redirects=0,
+            validators=request.validators,
+            path=url.removeprefix(str(origin)),
+            redirected=hop.redirected or _is_redirected(hop, result, origin),
+            first_url=request.first_url or request.url,
+            last=len(hops.seen) > request.max_redirects,
+        )
+
+
+def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
+    """Return whether the next hop must not reach a private address: the last one was public, or may have been."""
+    if result.private is None:  # then only another host is refused what this one could reach by itself
+        return target.host != hop.origin.host
+    return not result.private
