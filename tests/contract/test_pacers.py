@@ -21,7 +21,8 @@ from politesse.events import Publisher
 from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, TooFar
-from tests.unit.pacing.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules, settle
+from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -10,23 +10,11 @@ from hypothesis import given, settings
 from politesse.origin import Origin
 from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Reason
-from tests.property import reference_conner, reference_google, reference_koster, reference_perl
+from tests.property.reference_dialects import REFERENCES as ALL_REFERENCES
 from tests.property.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, PERCENT_SIGNS, Case
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.property.reference import Decision
-
 SITE: Final = Origin.of("http://example.com")
-REFERENCES: Final[dict[Dialect, Callable[[bytes, bytes, bytes], Decision]]] = {
-    Dialect.GOOGLE: reference_google.decide,
-    Dialect.KOSTER_2019: reference_koster.decide_2019,
-    Dialect.KOSTER_1996: reference_koster.decide_1996,
-    Dialect.KOSTER_1994: reference_koster.decide_1994,
-    Dialect.CONNER_2: reference_conner.decide,
-    Dialect.PERL: reference_perl.decide,
-}
+REFERENCES: Final = {dialect: decide for dialect, decide in ALL_REFERENCES.items() if dialect is not Dialect.RFC9309}
 NAMES: Final = ("FooBot", "BAR-bot", "Other", "FooBot-News", "Fo")
 
 every_dialect = pytest.mark.parametrize("dialect", REFERENCES)

@@ -13,7 +13,7 @@ import pytest
 from politesse import ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
 from politesse._cache.files import FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.failures import failures_of
+from tests.support.failures import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from politesse import (
     TooFar,
 )
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.failures import failures_of
+from tests.support.failures import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,11 +36,6 @@ SITE = "https://example.com"
 URL = f"{SITE}/page"
 ROBOTS = "User-agent: *\nDisallow: /private\n"
 TIMEOUT = 5.0  # the default of CacheOptions.store_timeout_s
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
 
 
 class HangingStore(MemoryStore):

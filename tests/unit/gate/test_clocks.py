@@ -12,6 +12,7 @@ from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from politesse.testing import Answer
@@ -34,11 +35,6 @@ def step(clock: ManualClock, seconds: float) -> None:
 
 def lasting(seconds: int, body: str = OPEN) -> FetchResponse:
     return FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": f"max-age={seconds}"}, body.encode())
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_machine_that_slept_for_three_days_asks_again() -> None:

@@ -33,11 +33,6 @@ WHY = "by agreement"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: "User-agent: *\nDisallow: /\nCrawl-delay: 7\n"})
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from yarl import URL
@@ -21,9 +21,6 @@ from politesse import (
 from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -49,12 +46,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: FILE})
-
-
-@pytest.fixture
-async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        yield gate
 
 
 async def test_escaped_host_is_judged_by_the_file_of_the_host_that_it_means(clock: ManualClock) -> None:

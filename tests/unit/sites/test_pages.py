@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +25,6 @@ from politesse._sites.pages import get_file
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
 URL = f"{SITE}/data.txt"
@@ -37,19 +33,8 @@ DRAFT = "A Method for Web Data Discovery"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: "User-agent: *\nDisallow: /private\n", URL: DATA})
-
-
-@pytest.fixture
-async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        yield gate
 
 
 def moved(url: str, location: str) -> FetchFault:
