@@ -265,5 +265,5 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
         pytest.param(1000, 100, 60.0, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
-def test_a_crawl_of_a_hostile_web_is_polite_and_leaves_nothing_behind(origins: int, tasks: int, seconds: float) -> None:
+def test_a_crawl_of_a_hostile_web_is_polite_and_leaks_nothing(origins: int, tasks: int, seconds: float) -> None:
     asyncio.run(_soak(origins, tasks, seconds, seed=9309), debug=True)
