@@ -21,7 +21,8 @@ from politesse.events import Publisher
 from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, TooFar
-from tests.unit.pacing.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules, settle
+from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -198,13 +199,13 @@ async def test_hosts_do_not_wait_for_each_other(desk: Desk) -> None:
     assert desk.pacer.in_flight == 20
 
 
-async def test_no_interval_where_none_is_asked_for(desk: Desk) -> None:
+async def test_no_interval_where_none_is_stated(desk: Desk) -> None:
     await desk.limit(0.0)
     for _ in range(5):
         await desk.visit()
 
 
-async def test_whoever_came_first_is_first(desk: Desk) -> None:
+async def test_requests_start_in_the_order_in_which_they_came(desk: Desk) -> None:
     await desk.visit()
     for number in range(6):
         desk.ask(str(number))
@@ -217,7 +218,7 @@ async def test_whoever_came_first_is_first(desk: Desk) -> None:
     assert all(later - earlier >= 1.0 for earlier, later in pairwise(stamps))
 
 
-async def test_a_newcomer_does_not_pass_those_who_wait(desk: Desk) -> None:
+async def test_a_newcomer_does_not_overtake_waiters(desk: Desk) -> None:
     await desk.visit()
     first = desk.ask("first")
     await settle()
@@ -243,7 +244,7 @@ async def test_ending_a_permit_twice_has_no_effect(desk: Desk) -> None:
 # Several at once
 
 
-async def test_several_may_be_under_way_an_interval_from_start_to_start(wide: Desk) -> None:
+async def test_concurrent_requests_are_spaced_from_start_to_start(wide: Desk) -> None:
     for number in range(5):
         wide.ask(str(number))
     await wide.pass_time(10.0)
@@ -259,7 +260,7 @@ async def test_several_may_be_under_way_an_interval_from_start_to_start(wide: De
     assert wide.granted[4][1] - wide.granted[3][1] >= 1.0
 
 
-async def test_more_at_once_counts_from_the_start_of_what_is_under_way(desk: Desk) -> None:
+async def test_a_raised_concurrency_counts_from_the_start_of_requests_in_flight(desk: Desk) -> None:
     await desk.limit(10.0)
     await desk.take()
     await desk.pass_time(1.0)
@@ -267,7 +268,7 @@ async def test_more_at_once_counts_from_the_start_of_what_is_under_way(desk: Des
     assert await desk.refused() == (9.0, Bound.FLOOR)
 
 
-async def test_fewer_at_once_binds_as_soon_as_they_end(wide: Desk) -> None:
+async def test_a_lowered_concurrency_binds_as_requests_end(wide: Desk) -> None:
     first = await wide.take()
     await wide.pass_time(1.1)
     second = await wide.take()
@@ -288,7 +289,7 @@ async def test_fewer_at_once_binds_as_soon_as_they_end(wide: Desk) -> None:
 # What is said while others wait
 
 
-async def test_a_new_crawl_delay_binds_those_who_wait(desk: Desk) -> None:
+async def test_a_new_crawl_delay_binds_waiters(desk: Desk) -> None:
     await desk.visit(rules())
     waiting = [desk.ask("first", rules=rules()), desk.ask("second", rules=rules("Crawl-delay: 30"))]
     await desk.pass_time(29.9)
@@ -297,7 +298,7 @@ async def test_a_new_crawl_delay_binds_those_who_wait(desk: Desk) -> None:
     assert [name for name, _ in desk.granted] == ["first"]
 
 
-async def test_a_shorter_crawl_delay_frees_those_who_wait(desk: Desk) -> None:
+async def test_a_shorter_crawl_delay_frees_waiters(desk: Desk) -> None:
     slow = rules("Crawl-delay: 1000")
     await desk.visit(slow)
     first = desk.ask("first", rules=slow)
@@ -315,7 +316,7 @@ async def test_the_slowest_origin_of_a_host_binds(desk: Desk) -> None:
     assert await desk.refused(rules("Crawl-delay: 3")) == (3.0, Bound.CRAWL_DELAY)
 
 
-async def test_a_closing_binds_those_who_wait(desk: Desk) -> None:
+async def test_a_closing_binds_waiters(desk: Desk) -> None:
     await desk.visit()
     waiting = desk.ask("first")
     await desk.pass_time(0.5)
@@ -327,7 +328,7 @@ async def test_a_closing_binds_those_who_wait(desk: Desk) -> None:
     assert waiting.done()
 
 
-async def test_a_closing_binds_one_who_was_woken_already(desk: Desk) -> None:
+async def test_a_closing_binds_a_waiter_that_was_woken_already(desk: Desk) -> None:
     await desk.visit()
     waiting = desk.ask("first")
     await settle()
@@ -368,7 +369,7 @@ async def test_no_retry_after_leaves_a_host_open_or_closed_for_good(desk: Desk, 
     assert 1.0 <= wait_s <= 86_400.0
 
 
-async def test_closed_until_tells_the_closing_and_only_that(desk: Desk) -> None:
+async def test_closed_until_reports_the_closing_and_only_that(desk: Desk) -> None:
     assert await desk.pacer.closed_until(HOST) is None
     await desk.visit(rules("Crawl-delay: 100"))
     assert await desk.pacer.closed_until(HOST) is None
@@ -456,7 +457,7 @@ async def test_each_agent_keeps_its_own_interval(desk: Desk) -> None:
     assert await desk.refused(quick, agent="Quick") == (1.0, Bound.FLOOR)
 
 
-async def test_a_quick_agent_waits_for_a_slow_head_and_not_for_its_interval(desk: Desk) -> None:
+async def test_a_quick_agent_waits_for_a_slow_head_but_not_for_its_interval(desk: Desk) -> None:
     await desk.visit()
     slow = desk.ask("slow", rules=rules("Crawl-delay: 10"), agent="Slow")
     await settle()
@@ -498,7 +499,7 @@ async def test_a_pace_learnt_while_a_host_was_idle_binds_the_next_request(
     assert bound_by is Bound.CRAWL_DELAY
 
 
-async def test_options_of_one_host_are_its_own_and_bind_those_who_wait(desk: Desk) -> None:
+async def test_options_of_one_host_bind_its_waiters_and_no_other_host(desk: Desk) -> None:
     for host in (HOST, "other.example"):
         await desk.visit(host=host)
     waiting = desk.ask("first")
@@ -541,7 +542,7 @@ async def test_visit_time_past_midnight(desk: Desk) -> None:
     assert await desk.refused(night) == (22 * 3600.0 + 0.5, Bound.VISIT_TIME)
 
 
-async def test_windows_that_never_meet_leave_nobody_in(desk: Desk) -> None:
+async def test_windows_that_never_meet_permit_no_request(desk: Desk) -> None:
     await desk.now(rules("Visit-time: 0100-0200"))
     for _ in range(60):
         answer = desk.pacer.try_start(TurnRequest(HOST, "http://example.com", AGENT, rules("Visit-time: 0300-0400")))
@@ -566,7 +567,7 @@ async def test_a_rate_binds_inside_its_window_and_no_longer(desk: Desk) -> None:
 # Leaving
 
 
-async def test_what_is_given_back_has_cost_nothing(desk: Desk) -> None:
+async def test_a_permit_given_back_costs_nothing(desk: Desk) -> None:
     await desk.give_back(await desk.take())
     permit = await desk.take()
     await desk.end(permit, 200)
@@ -576,7 +577,7 @@ async def test_what_is_given_back_has_cost_nothing(desk: Desk) -> None:
     assert desk.pacer.in_flight == 0
 
 
-async def test_what_is_given_back_goes_to_the_next(desk: Desk) -> None:
+async def test_a_permit_given_back_goes_to_the_next_waiter(desk: Desk) -> None:
     permit = await desk.take()
     waiting = desk.ask("next")
     await desk.pass_time(5.0)
@@ -585,7 +586,7 @@ async def test_what_is_given_back_goes_to_the_next(desk: Desk) -> None:
     assert waiting.done()
 
 
-async def test_giving_back_takes_back_nothing_that_came_after(wide: Desk) -> None:
+async def test_giving_back_a_permit_undoes_nothing_that_came_later(wide: Desk) -> None:
     first = await wide.take()
     await wide.count_fetch()  # at the same instant
     await wide.give_back(first)
@@ -599,7 +600,7 @@ async def test_giving_back_among_several_frees_its_place(wide: Desk) -> None:
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 2])
-async def test_a_cancelled_waiter_loses_nobody_a_slot(desk: Desk, cancelled: int) -> None:
+async def test_a_cancelled_waiter_costs_no_other_its_slot(desk: Desk, cancelled: int) -> None:
     await desk.visit()
     tasks = [desk.ask(str(number)) for number in range(3)]
     await desk.pass_time(0.5)
@@ -614,7 +615,7 @@ async def test_a_cancelled_waiter_loses_nobody_a_slot(desk: Desk, cancelled: int
     assert desk.pacer.waiting == 0
 
 
-async def test_a_waiter_cancelled_after_it_was_woken_loses_nobody_a_slot(desk: Desk) -> None:
+async def test_a_waiter_cancelled_after_it_was_woken_costs_no_other_its_slot(desk: Desk) -> None:
     await desk.visit()
     first, second = desk.ask("first"), desk.ask("second")
     await settle()
@@ -637,7 +638,7 @@ async def test_all_waiters_cancelled_at_once_leave_nothing(desk: Desk) -> None:
     await desk.take()
 
 
-async def test_too_far_at_once_where_it_is_known(desk: Desk) -> None:
+async def test_too_far_is_raised_at_once_where_the_wait_is_known(desk: Desk) -> None:
     await desk.end(await desk.take(), 429, {"retry-after": "600"})
     with pytest.raises(TooFar, match="within 10 s") as raised:
         await desk.pacer.start(desk.request(), 10.0)
@@ -647,7 +648,7 @@ async def test_too_far_at_once_where_it_is_known(desk: Desk) -> None:
     assert desk.pacer.waiting == 0
 
 
-async def test_too_far_after_waiting_where_it_was_not(desk: Desk) -> None:
+async def test_too_far_is_raised_after_waiting_where_the_wait_was_unknown(desk: Desk) -> None:
     permit = await desk.take()
     patient, hurried = desk.ask("patient"), desk.ask("hurried", max_wait_s=5.0)
     await desk.pass_time(4.9)
@@ -661,14 +662,14 @@ async def test_too_far_after_waiting_where_it_was_not(desk: Desk) -> None:
     assert patient.done()
 
 
-async def test_who_does_not_want_to_wait_does_not(desk: Desk) -> None:
+async def test_a_start_with_max_wait_of_zero_does_not_wait(desk: Desk) -> None:
     permit = await desk.pacer.start(desk.request(), 0.0)
     await desk.end(permit, 200)
     with pytest.raises(TooFar):
         await desk.pacer.start(desk.request(), 0.0)
 
 
-async def test_too_far_holds_for_one_who_was_woken_in_vain(desk: Desk) -> None:
+async def test_too_far_is_raised_in_a_waiter_that_was_woken_in_vain(desk: Desk) -> None:
     await desk.visit()
     hurried = desk.ask("hurried", max_wait_s=1.5)
     await settle()
@@ -679,7 +680,7 @@ async def test_too_far_holds_for_one_who_was_woken_in_vain(desk: Desk) -> None:
         await asyncio.wait_for(hurried, 1)
 
 
-async def test_one_whose_time_is_up_does_not_pass_the_head(desk: Desk) -> None:
+async def test_a_waiter_whose_time_is_up_does_not_overtake_the_head(desk: Desk) -> None:
     await desk.visit()
     head, hurried = desk.ask("head"), desk.ask("hurried", max_wait_s=1.2)
     await settle()
@@ -693,7 +694,7 @@ async def test_one_whose_time_is_up_does_not_pass_the_head(desk: Desk) -> None:
 # The end
 
 
-async def test_closing_tells_everybody_who_waits(desk: Desk) -> None:
+async def test_closing_raises_in_all_waiters(desk: Desk) -> None:
     permit = await desk.take()
     for host in (HOST, "other.example"):
         await desk.now(host=host)
@@ -711,7 +712,7 @@ async def test_closing_tells_everybody_who_waits(desk: Desk) -> None:
     await desk.pacer.aclose()
 
 
-async def test_closing_tells_one_who_was_woken_already(desk: Desk) -> None:
+async def test_closing_raises_in_a_waiter_that_was_woken_already(desk: Desk) -> None:
     await desk.visit()
     waiting = desk.ask("first")
     await settle()
@@ -730,7 +731,7 @@ async def test_nothing_starts_after_closing(desk: Desk) -> None:
         await desk.now()
 
 
-async def test_any_word_about_a_host_after_closing_is_harmless(desk: Desk) -> None:
+async def test_calls_about_a_host_after_closing_are_harmless(desk: Desk) -> None:
     permits = [await desk.take(), await desk.take(host="other.example")]
     await desk.pacer.aclose()
     await desk.end(permits[0], 429, {"retry-after": "5"})
@@ -740,7 +741,7 @@ async def test_any_word_about_a_host_after_closing_is_harmless(desk: Desk) -> No
     assert desk.pacer.in_flight == 0
 
 
-async def test_one_cancelled_and_told_at_once_leaves_quietly(desk: Desk) -> None:
+async def test_a_waiter_cancelled_during_the_closing_ends_quietly(desk: Desk) -> None:
     await desk.visit()
     waiting = desk.ask("first", max_wait_s=50.0)
     await settle()
@@ -783,14 +784,14 @@ async def test_one_answer_observed_twice_is_one_refusal(desk: Desk) -> None:
     assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 60.0
 
 
-async def test_what_is_observed_after_the_end_has_no_effect(desk: Desk) -> None:
+async def test_an_answer_observed_after_the_end_has_no_effect(desk: Desk) -> None:
     permit = await desk.take()
     await desk.end(permit, 200)
     permit.observe(429, {})
     assert await desk.refused() == (1.0, Bound.FLOOR)
 
 
-async def test_an_origin_that_asks_for_nothing_any_more_holds_nobody_back(desk: Desk) -> None:
+async def test_an_origin_that_drops_its_crawl_delay_delays_no_waiter(desk: Desk) -> None:
     await desk.visit(rules("Crawl-delay: 20"))
     waiting = desk.ask("second", rules=rules("Crawl-delay: 20"))
     await desk.pass_time(2.0)
@@ -816,7 +817,7 @@ async def test_a_watcher_is_called_when_the_host_is_ready(desk: Desk) -> None:
     assert called == [pytest.approx(1.0, abs=0.02)]
 
 
-async def test_watchers_are_called_one_after_the_other_while_nobody_takes_the_leave(desk: Desk) -> None:
+async def test_watchers_are_called_one_after_the_other_while_no_permit_is_taken(desk: Desk) -> None:
     await desk.visit()
     called: list[int] = []
     for number in range(3):
@@ -846,7 +847,7 @@ async def test_a_watcher_that_takes_the_permit_keeps_the_others_from_being_calle
     assert len(called) == 3
 
 
-async def test_whoever_waits_goes_before_watchers(desk: Desk) -> None:
+async def test_waiters_go_before_watchers(desk: Desk) -> None:
     permit = await desk.take()
     called: list[bool] = []
     desk.pacer.when_ready(desk.request(), lambda: called.append(True))

@@ -29,28 +29,28 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     await made.aclose()
 
 
-async def test_what_was_never_put_is_none(store: Store) -> None:
+async def test_a_missing_record_is_none(store: Store) -> None:
     assert await store.get(KEY) is None
 
 
-async def test_what_was_put_is_got(store: Store) -> None:
+async def test_a_record_is_returned_as_it_was_put(store: Store) -> None:
     await store.put(KEY, b"record")
     assert await store.get(KEY) == b"record"
 
 
-async def test_getting_takes_nothing_away(store: Store) -> None:
+async def test_getting_a_record_does_not_remove_it(store: Store) -> None:
     await store.put(KEY, b"record")
     assert [await store.get(KEY) for _ in range(3)] == [b"record"] * 3
 
 
 @pytest.mark.parametrize("second", [b"new", b"", b"a longer record than the one before"])
-async def test_a_record_is_put_in_place_of_the_one_before(store: Store, second: bytes) -> None:
+async def test_putting_a_record_replaces_the_earlier_one(store: Store, second: bytes) -> None:
     await store.put(KEY, b"the old one")
     await store.put(KEY, second)
     assert await store.get(KEY) == second
 
 
-async def test_what_was_deleted_is_none_and_can_be_put_again(store: Store) -> None:
+async def test_a_deleted_record_is_none_and_can_be_put_again(store: Store) -> None:
     await store.put(KEY, b"record")
     await store.delete(KEY)
     assert await store.get(KEY) is None
@@ -58,7 +58,7 @@ async def test_what_was_deleted_is_none_and_can_be_put_again(store: Store) -> No
     assert await store.get(KEY) == b"again"
 
 
-async def test_deleting_what_is_not_there_does_nothing(store: Store) -> None:
+async def test_deleting_a_missing_record_does_nothing(store: Store) -> None:
     await store.put("https://other.example", b"record")
     await store.delete(KEY)
     assert await store.get(KEY) is None
@@ -106,7 +106,7 @@ async def test_a_key_is_compared_as_a_whole_and_with_its_case(store: Store) -> N
         assert await store.get(key) is None, key
 
 
-async def test_many_tasks_at_once_each_get_their_own(store: Store) -> None:
+async def test_concurrent_tasks_each_get_their_own_record(store: Store) -> None:
     async def use(number: int) -> None:
         key = f"https://host{number}.example"
         for turn in range(10):
@@ -119,7 +119,7 @@ async def test_many_tasks_at_once_each_get_their_own(store: Store) -> None:
     await asyncio.gather(*(use(number) for number in range(50)))
 
 
-async def test_tasks_that_write_one_key_leave_one_of_their_records_whole(store: Store) -> None:
+async def test_concurrent_writes_of_one_key_keep_one_whole_record(store: Store) -> None:
     records = [bytes([number]) * 10_000 for number in range(20)]
     await asyncio.gather(*(store.put(KEY, record) for record in records))
     assert await store.get(KEY) in records

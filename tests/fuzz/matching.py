@@ -19,28 +19,14 @@ from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Reason
 from tests.fuzz.rows import canonical, rows, utf_8
 from tests.fuzz.target import Target, choose, text
-from tests.property import reference, reference_conner, reference_google, reference_koster, reference_perl
+from tests.property import reference
+from tests.property.reference_dialects import REFERENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from politesse.robots import Match, RuleSet
     from tests.property.reference import Decision
 
 
-def _decide_rfc9309(octets: bytes, name: bytes, url: bytes) -> Decision:
-    return reference.decide(reference.records_for(octets, name), url)
-
-
-_REFERENCES: Final[dict[Dialect, Callable[[bytes, bytes, bytes], Decision]]] = {
-    Dialect.RFC9309: _decide_rfc9309,
-    Dialect.GOOGLE: reference_google.decide,
-    Dialect.KOSTER_2019: reference_koster.decide_2019,
-    Dialect.KOSTER_1996: reference_koster.decide_1996,
-    Dialect.KOSTER_1994: reference_koster.decide_1994,
-    Dialect.CONNER_2: reference_conner.decide,
-    Dialect.PERL: reference_perl.decide,
-}
 _NO_ASCII_HOST: Final = re.compile(rb"//[^/?\r\n]*[\x80-\xff]")
 _MOST_NEAR: Final = 4
 _MOST_FILLED: Final = 8
@@ -83,7 +69,7 @@ def _check_verdict(rules: RuleSet, dialect: Dialect, by_the_letter: bytes, name:
         assert not _can_be_sent(path), f"no verdict on {target!r}"
         return
     assert _can_be_sent(path), f"a verdict on {target!r}, which nobody can send"
-    expected = _REFERENCES[dialect](by_the_letter, name, target.encode())
+    expected = REFERENCES[dialect](by_the_letter, name, target.encode())
     _compare(match, expected, dialect)
     assert rules.allowed(target) is rules.allowed(f"{_SITE}{target}") is expected.allowed
 

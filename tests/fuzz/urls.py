@@ -12,7 +12,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Final
-from urllib.parse import unquote
 
 import yarl
 
@@ -22,6 +21,7 @@ from politesse.origin import DEFAULT_PORTS, Origin, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from tests.fuzz.target import Target, text
 from tests.property.reference import UNRESERVED, remove_dot_segments
+from tests.support.urls import server_of
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PLAIN: Final = re.compile(r"(?i:https?)://[A-Za-z]{1,60}\.[A-Za-z]{1,60}(?::[0-9]{1,4})?(?:/[!-~]*)?")
@@ -69,17 +69,9 @@ def _check_server(origin: Origin, url: str) -> None:
         sent = yarl.URL(url)
     except ValueError:
         return  # nothing would be requested
-    assert (origin.scheme, origin.host, origin.port) == _server(sent), f"{url!r} is of {_server(sent)}, not {origin}"
-
-
-def _server(url: yarl.URL) -> tuple[str, str, int | None]:
-    # yarl keeps the escapes of a host, which RFC 3986 3.2.2 lets one decode; no name in DNS has any.
-    host = unquote(url.raw_host or "")
-    host = (host if host.isascii() else yarl.URL(f"http://{host}").raw_host or "").lower()
-    if ":" in host:
-        mapped = ipaddress.IPv6Address(host).ipv4_mapped
-        host = f"[{host}]" if mapped is None else f"[::ffff:{mapped}]"
-    return url.scheme, host, url.port
+    assert (origin.scheme, origin.host, origin.port) == server_of(sent), (
+        f"{url!r} is of {server_of(sent)}, not {origin}"
+    )
 
 
 def _check_redirect(origin: Origin, location: str) -> None:
@@ -99,7 +91,7 @@ def _check_redirect(origin: Origin, location: str) -> None:
     assert " " not in url
     assert url.removeprefix(str(target)) == _resolved(location), f"{location!r} leads to {url!r}"
     assert split(url) == (target, url.removeprefix(str(target))), f"{url!r} is not of {target}"
-    assert _server(yarl.URL(url, encoded=True)) == (target.scheme, target.host, target.port)  # as it is fetched
+    assert server_of(yarl.URL(url, encoded=True)) == (target.scheme, target.host, target.port)  # as it is fetched
     hops.seen.append(url)
     again = hops.redirect(301, url)
     assert isinstance(again, FetchFault), f"{url!r} is requested again"
@@ -134,7 +126,9 @@ def _check_joined(origin: Origin, location: str, target: Origin) -> None:
         return
     if joined.scheme not in DEFAULT_PORTS:
         return  # nothing would be requested
-    assert _server(joined) == (target.scheme, target.host, target.port), f"{location!r} leads to {joined}, not {target}"
+    assert server_of(joined) == (target.scheme, target.host, target.port), (
+        f"{location!r} leads to {joined}, not {target}"
+    )
 
 
 TARGET: Final = Target(

@@ -52,7 +52,7 @@ async def test_a_name_of_private_addresses_only_is_denied(addresses: Sequence[st
         assert server.log == []
 
 
-async def test_unless_denied_a_name_of_a_private_address_is_what_the_crawler_means() -> None:
+async def test_a_name_of_a_private_address_is_allowed_by_default() -> None:
     async with HostileServer(Fault(name="inside", robots=response(200, FILE), host="inside.example")) as server:
         names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
         reason, _ = await _verdict(server.url("/page"), names, None)
@@ -61,13 +61,13 @@ async def test_unless_denied_a_name_of_a_private_address_is_what_the_crawler_mea
 
 @pytest.mark.parametrize("spelling", ODD_LOOPBACKS.values(), ids=ODD_LOOPBACKS.keys())
 @pytest.mark.parametrize("options", [DENY, None], ids=["denied", "as usual"])
-async def test_an_odd_spelling_of_an_address_is_no_url(spelling: str, options: FetchOptions | None) -> None:
+async def test_an_odd_spelling_of_an_address_is_an_invalid_url(spelling: str, options: FetchOptions | None) -> None:
     async with Gatekeeper(UA, fetch=options, resolver=ScriptedResolver({})) as gate:
         with pytest.raises(InvalidURL, match="write an IPv4 address as four numbers"):
             await gate.check(f"http://{spelling}/")
 
 
-async def test_a_page_is_not_fetched_from_a_name_that_turned_private_after_its_robots_txt() -> None:
+async def test_a_page_is_not_fetched_from_a_name_that_became_private_after_its_robots_txt() -> None:
     fault = Fault(name="rebinds", robots=response(200, FILE), host="rebound.example")
     async with HostileServer(fault) as server:
         names = ScriptedResolver({"rebound.example": ["127.0.0.1"]})
@@ -81,7 +81,7 @@ async def test_a_page_is_not_fetched_from_a_name_that_turned_private_after_its_r
         assert server.pages == []
 
 
-async def test_a_public_resolver_gives_a_connector_what_it_can_connect_to() -> None:
+async def test_a_public_resolver_gives_a_connector_usable_addresses() -> None:
     names = ScriptedResolver({"mixed.example": ["127.0.0.1", "93.184.216.34"]})
     found = await PublicResolver(names).resolve("mixed.example", 80, socket.AF_UNSPEC)
     assert [result["host"] for result in found] == ["93.184.216.34"]

@@ -88,11 +88,11 @@ def test_a_fault_that_never_ends_is_waited_for_until_a_timeout(name: str, crawle
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.allows_page])
-def test_a_closed_site_is_asked_again_later_and_not_at_once(name: str, crawled: dict[str, Any]) -> None:
+def test_robots_txt_of_a_closed_site_is_fetched_again_later_and_not_at_once(name: str, crawled: dict[str, Any]) -> None:
     assert crawled["found"][name]["not_before"] is not None
 
 
-def test_all_of_them_together_take_less_than_20_mb(crawled: dict[str, Any]) -> None:
+def test_all_faults_together_take_less_than_20_mb(crawled: dict[str, Any]) -> None:
     assert 0 <= crawled["grown_kib"] < GROWTH_KIB
 
 
@@ -100,17 +100,17 @@ REFUSED: Final = [name for name in FAULTS if name.startswith("redirect-to-") and
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_where_a_redirect_must_not_lead_nothing_is_requested(name: str, crawled: dict[str, Any]) -> None:
+def test_forbidden_target_of_a_redirect_is_not_requested(name: str, crawled: dict[str, Any]) -> None:
     assert [url.rpartition("/")[2] for url in crawled["asked"][name]] == ["robots.txt"]
 
 
-def test_a_redirect_to_a_private_address_is_refused_for_that(crawled: dict[str, Any]) -> None:
+def test_the_refusal_of_a_redirect_names_the_private_address(crawled: dict[str, Any]) -> None:
     for name in REFUSED:
         if name.endswith("-from-public"):
             assert "which is private" in crawled["found"][name]["explanation"]
 
 
-def test_the_names_are_plain() -> None:
+def test_names_of_faults_are_lower_case_words() -> None:
     for name, fault in FAULTS.items():
         assert fault.name == name
         assert name.replace("-", "").isalnum()

@@ -59,7 +59,7 @@ def _told(peek: Callable[[str], Verdict | None], url: str) -> object:
     TARGETS,
     st.sampled_from([0.0, 100.0, 80_000.0, 86_399.0, 86_400.0]),
 )
-def test_peek_returns_what_the_plain_way_returns(
+def test_peek_agrees_with_the_plain_computation(
     robots: str | int, policy: HostPolicy | None, origin: str, target: str, later_s: float
 ) -> None:
     async def ask() -> None:

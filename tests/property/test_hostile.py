@@ -121,7 +121,7 @@ def test_a_rule_as_long_as_the_longest_target_is_compared() -> None:
     assert _allowed(f"User-agent: *\nDisallow: {path}", path[:-1])
 
 
-def test_a_megabyte_without_a_line_end_or_colon_says_nothing() -> None:
+def test_a_megabyte_without_a_line_end_or_colon_states_nothing() -> None:
     for junk in ("a", " ", "*", "\0", "a ", "\t", "#", "%", "é"):
         body = junk * 1_000_000 + "\nUser-agent: *\nDisallow: /a"
         assert [line.number for line in RobotsTxt.parse(body).lines if line.field] == [2, 3], junk
@@ -163,7 +163,7 @@ def test_a_hundred_thousand_agents_share_one_group() -> None:
         assert rules.crawl_delay == 100_000 - number  # the largest of those that stand below the agent's line
 
 
-def test_a_hundred_thousand_nested_prefixes_are_told_apart() -> None:
+def test_a_hundred_thousand_nested_prefixes_are_distinguished() -> None:
     # A thousand chains of a hundred prefixes, each of which encloses the next, turn by turn Disallow and Allow.
     body = "User-agent: *\n" + "".join(
         f"{('Disallow', 'Allow')[length % 2]}: /{chain}/{'a' * length}\n"
@@ -217,7 +217,7 @@ def test_a_target_of_the_longest_length_is_judged() -> None:
     ["/" + "a" * MAX_URL_LENGTH, "/?" + "a/" * 500_000, "/" + "../" * 300_000, "/" + "é" * 3_500, "/?" + "%c3" * 7_000],
     ids=["plain", "of a megabyte", "with dots", "that grows as it is sent", "of escapes"],
 )
-def test_a_target_that_is_longer_than_servers_take_is_refused(target: str) -> None:
+def test_a_target_longer_than_servers_accept_is_refused(target: str) -> None:
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /*b$\n").rules_for("ExampleBot")
     for url in (target, f"https://example.com{target}"):
         with pytest.raises(InvalidURL, match="are more than servers take"):

@@ -32,12 +32,12 @@ def _hold(case: Case, token: str) -> None:
 
 @settings(max_examples=2_000)
 @given(ONE_GROUP)
-def test_rules_of_the_judge_are_those_of_the_literal_reading(case: Case) -> None:
+def test_rules_of_the_judge_agree_with_the_literal_reference(case: Case) -> None:
     _hold(case, "ExampleBot")
 
 
 @settings(max_examples=500)
 @given(MANY_GROUPS)
-def test_groups_of_the_judge_are_those_of_the_literal_reading(case: Case) -> None:
+def test_groups_of_the_judge_agree_with_the_literal_reference(case: Case) -> None:
     for token in ("FooBot", "BAR-bot", "OtherBot"):
         _hold(case, token)

@@ -36,26 +36,26 @@ def _hold(case: Case, token: str) -> None:
 
 @settings(max_examples=20_000, deadline=None)
 @given(ONE_GROUP)
-def test_most_specific_match_is_that_of_the_literal_reading(case: Case) -> None:
+def test_most_specific_match_agrees_with_the_literal_reference(case: Case) -> None:
     _hold(case, "ExampleBot")
 
 
 @settings(max_examples=4_000, deadline=None)
 @given(MANY_GROUPS)
-def test_groups_are_those_of_the_literal_reading(case: Case) -> None:
+def test_groups_agree_with_the_literal_reference(case: Case) -> None:
     for token in ("FooBot", "BAR-bot", "OtherBot"):
         _hold(case, token)
 
 
 @settings(max_examples=4_000, deadline=None)
 @given(PERCENT_SIGNS)
-def test_percent_signs_are_those_of_the_literal_reading(case: Case) -> None:
+def test_percent_signs_agree_with_the_literal_reference(case: Case) -> None:
     _hold(case, "ExampleBot")
 
 
 @settings(max_examples=1_000, deadline=None)
 @given(ONE_GROUP)
-def test_order_of_the_rules_decides_nothing(case: Case) -> None:
+def test_order_of_the_rules_changes_no_decision(case: Case) -> None:
     agent, *lines = case.robots_txt.split(b"\n")
     forwards = RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot")
     backwards = RobotsTxt.parse(b"\n".join([agent, *reversed(lines)])).rules_for("ExampleBot")
@@ -66,7 +66,7 @@ def test_order_of_the_rules_decides_nothing(case: Case) -> None:
 
 @settings(max_examples=1_000, deadline=None)
 @given(ONE_GROUP)
-def test_an_answer_does_not_depend_on_earlier_questions(case: Case) -> None:
+def test_a_decision_does_not_depend_on_earlier_decisions(case: Case) -> None:
     rules = RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot")
     first = [rules.match(target) for target in case.targets]
     again = [rules.match(target) for target in reversed(case.targets)]

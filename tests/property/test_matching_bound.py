@@ -76,7 +76,7 @@ def test_a_longer_allow_that_was_compared_goes_before_disallows_that_were_not() 
     assert match.rule.value == allowed
 
 
-def test_what_wildcards_cannot_outrank_is_decided_whatever_they_are() -> None:
+def test_rule_that_no_wildcard_can_outrank_decides_without_comparing_them() -> None:
     path = "/b" + "a" * 400
     rules = RobotsTxt.parse(hostile("Disallow", f"Allow: {path}")).rules_for("x")
     match = rules.match("/b" + "a" * 20_000)
@@ -105,7 +105,7 @@ def test_both_forms_of_a_target_are_paid_for_together() -> None:
     assert (match.allowed, match.bound_reached) == (False, True)
 
 
-async def test_gate_tells_of_a_decision_that_reached_the_bound() -> None:
+async def test_gate_reports_a_decision_that_reached_the_bound() -> None:
     fetcher = ScriptedFetcher({"https://h.example": hostile().encode()})
     events: list[MatchingBounded] = []
     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from urllib.parse import unquote
 
 import yarl
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from politesse.errors import InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import Dialect
 from tests.property.strategies import ABSOLUTE_URLS
+from tests.support.urls import server_of
 
 normalise_target = Dialect.RFC9309.traits.matching.normalise_target
 
@@ -29,17 +28,6 @@ def _rewritten(url: str) -> bool:
     return REWRITTEN.search(url, authority_end.end()) is not None
 
 
-def _named_by_yarl(url: yarl.URL) -> tuple[str, str, int | None]:
-    # yarl keeps the escapes of a host. No name in DNS has any: who asks for one gets nothing, or the host that it means
-    # from a proxy (RFC 3986 3.2.2).
-    host = unquote(url.raw_host or "")
-    host = (host if host.isascii() else yarl.URL(f"http://{host}").raw_host or "").lower()
-    if ":" in host:
-        mapped = ipaddress.IPv6Address(host).ipv4_mapped
-        host = f"[{host}]" if mapped is None else f"[::ffff:{mapped}]"
-    return url.scheme, host, url.port
-
-
 def _both(url: str) -> tuple[tuple[Origin, str], yarl.URL] | None:
     try:
         return split(url), yarl.URL(url)
@@ -53,7 +41,7 @@ def test_the_origin_is_the_server_that_aiohttp_would_connect_to(url: str) -> Non
     if (both := _both(url)) is None:
         return
     (origin, _), sent = both
-    assert (origin.scheme, origin.host, origin.port) == _named_by_yarl(sent)
+    assert (origin.scheme, origin.host, origin.port) == server_of(sent)
     assert split(str(sent))[0] == origin
 
 
@@ -63,7 +51,7 @@ def test_any_host_that_both_accept_is_the_same_host(host: str, rest: str) -> Non
     if (both := _both(f"http://{host}{rest}/")) is None:
         return
     (origin, _), sent = both
-    assert (origin.scheme, origin.host, origin.port) == _named_by_yarl(sent)
+    assert (origin.scheme, origin.host, origin.port) == server_of(sent)
 
 
 @settings(max_examples=5_000, deadline=None)

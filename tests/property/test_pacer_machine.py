@@ -22,7 +22,8 @@ from politesse.ports import TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, TooFar
 from tests.support.examples import examples
-from tests.unit.pacing.pacing import MIDNIGHT, rules, settle
+from tests.support.pacing import MIDNIGHT, rules
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from politesse.robots import RuleSet

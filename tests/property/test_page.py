@@ -84,7 +84,7 @@ def test_one_more_directive_in_a_list_never_allows_more(directives: list[str], a
 @settings(max_examples=1_000, deadline=None)
 @given(directives=LISTS, garbage=st.text(max_size=30) | st.text("a:=;, -\"'05", max_size=12))
 @example(directives=["noindex"], garbage="unavailable_after: ")
-def test_garbage_behind_a_list_never_allows_more(directives: list[str], garbage: str) -> None:
+def test_garbage_after_a_list_never_allows_more(directives: list[str], garbage: str) -> None:
     line = ", ".join(directives)
     for make in (_of_header, _of_members):
         assert allows_no_more(make(f"{line}, {garbage}"), make(line))
@@ -92,7 +92,7 @@ def test_garbage_behind_a_list_never_allows_more(directives: list[str], garbage:
 
 @settings(max_examples=1_000, deadline=None)
 @given(garbage=st.text(max_size=20) | st.text("a:=;, -\"'05", max_size=12))
-def test_word_for_everybody_survives_what_stands_before_it(garbage: str) -> None:
+def test_statement_for_every_agent_survives_preceding_lines(garbage: str) -> None:
     for line in (f"{garbage}, robots: noindex", f"{garbage},\nnoindex"):
         found = {one.name for one in parse_scoped(line)}
         assert "noindex" in found
@@ -194,7 +194,7 @@ NUMBERS: Final = st.lists(st.integers(0, 30), min_size=1, max_size=4)
     content_type=st.sampled_from(["text/html", "", "text/html; charset=utf-16"]) | st.text(max_size=30),
     max_bytes=st.integers(0, 100),
 )
-def test_no_body_makes_the_reading_raise(body: bytes, content_type: str, max_bytes: int) -> None:
+def test_no_body_makes_the_parser_raise(body: bytes, content_type: str, max_bytes: int) -> None:
     headers = [("Content-Type", content_type)]
     for limit in (MAX_BYTES, max_bytes):
         PageDirectives.from_response(headers, body, "ExampleBot", max_bytes=limit, in_body=True).may_index(NOW)
@@ -338,7 +338,7 @@ def test_time_is_at_most_linear_in_the_body(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_beyond_the_limit_costs_nothing(name: str) -> None:
+def test_octets_beyond_the_limit_cost_nothing(name: str) -> None:
     octets = HOSTILE[name](2 * MAX_BYTES)
     bound = 10 * least_s(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES]))
     assert any(one < bound for one in seconds(lambda: PageDirectives.from_response(HTML, octets)))
@@ -357,7 +357,7 @@ def test_time_is_at_most_linear_in_a_header(parse: Callable[[str], object], unit
     assert any(one < bound for one in seconds(lambda: read(MAX_OCTETS)))
 
 
-def test_ten_megabytes_of_metas_are_a_page_that_was_cut() -> None:
+def test_ten_megabytes_of_metas_count_as_a_truncated_page() -> None:
     page = PageDirectives.from_response(HTML, b"<meta name=robots content=noindex>" * 300_000)
     assert not page.may_index(NOW)
     assert page.truncated

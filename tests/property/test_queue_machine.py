@@ -16,7 +16,7 @@ from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples
-from tests.unit.pacing.pacing import settle
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -91,7 +91,7 @@ def test_visit_is_permitted_from_the_first_moment_at_which_all_files_permit_it(
     assert visit_from(said, wall) == next((moment for moment in moments if is_open(said, moment)), wall + DAY_S)
 
 
-async def test_a_turn_looks_at_none_of_thousands_of_rates_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_reads_none_of_thousands_of_rates_again(monkeypatch: pytest.MonkeyPatch) -> None:
     windows = islice(product(range(1_440), repeat=2), 19_000)
     lines = [f"Request-rate: 1/{2 + start % 7} {TimeWindow(start, end)}" for start, end in windows]
     looked_at = 0

@@ -69,7 +69,7 @@ def test_between_mechanisms_the_most_restrictive_wins(given_usages: list[Usage])
 
 
 @given(st.lists(usages(st.one_of(OTHERS, TDMREP)), max_size=4))
-def test_no_statement_is_lost_and_who_decided_said_so(given_usages: list[Usage]) -> None:
+def test_no_statement_is_lost_and_deciding_statements_state_the_result(given_usages: list[Usage]) -> None:
     joined = combine(given_usages)
     assert set(joined.statements) == set(chain.from_iterable(one.statements for one in given_usages))
     assert set(joined.applied) <= set(joined.statements)
@@ -96,7 +96,7 @@ def test_neither_order_nor_repetition_nor_steps_matter(given_usages: list[Usage]
 
 
 @given(st.lists(TDMREP, max_size=6))
-def test_within_tdmrep_the_nearest_place_that_says_something_wins(said: list[Statement]) -> None:
+def test_the_nearest_statement_of_tdmrep_wins(said: list[Statement]) -> None:
     joined = combine(Usage((one,), (one,)) for one in said)
     expected = Preference.UNSTATED
     for place in (Place.TDMREP_JSON, Place.HEADER, Place.META):
@@ -117,7 +117,7 @@ def test_vocabularies_never_raise(value: str) -> None:
 
 
 @given(st.one_of(st.binary(), VALUES.map(lambda text: text.encode("utf-8", "surrogatepass"))))
-def test_a_tdmrep_that_is_anything_never_raises(body: bytes) -> None:
+def test_arbitrary_octets_as_tdmrep_never_raise(body: bytes) -> None:
     doc = parse_tdmrep(body)
     assert not (doc.fault and doc.locations)
     tdmrep_usage(doc, "/a").explain()
@@ -133,13 +133,13 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_a_tdmrep_of_any_json_never_raises(value: object) -> None:
+def test_arbitrary_json_as_tdmrep_never_raises(value: object) -> None:
     tdmrep_usage(parse_tdmrep(json.dumps(value).encode()), "/a").explain()
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 @given(st.lists(st.tuples(st.sampled_from(["Content-Usage", "Content-Signal", "License", "User-agent"]), VALUES)))
-def test_lines_about_use_never_raise_and_keep_nobody_out(dialect: Dialect, lines: list[tuple[str, str]]) -> None:
+def test_usage_lines_never_raise_and_disallow_nothing(dialect: Dialect, lines: list[tuple[str, str]]) -> None:
     body = "User-agent: *\n" + "\n".join(f"{name}: {value}" for name, value in lines)
     robots = RobotsTxt.parse(body, dialect)
     usage = robots.rules_for("x").usage("/")
@@ -149,7 +149,7 @@ def test_lines_about_use_never_raise_and_keep_nobody_out(dialect: Dialect, lines
 
 
 @given(RULES, TARGETS)
-def test_the_longest_path_wins_as_by_the_letter(rules: Sequence[tuple[str, str]], target: str) -> None:
+def test_the_longest_path_wins_as_in_the_literal_reference(rules: Sequence[tuple[str, str]], target: str) -> None:
     lines = [f"Content-Usage: {path} {words}" for path, words in rules]
     usage = RobotsTxt.parse("\n".join(["User-agent: *", *lines])).rules_for("x").usage(target)
     assert usage is not None
@@ -169,7 +169,7 @@ def test_the_longest_path_wins_as_by_the_letter(rules: Sequence[tuple[str, str]]
         assert (preference is Preference.ALLOWED) is (f"{key}=y" in expected and f"{key}=n" not in expected)
 
 
-def test_refusal_that_could_not_be_compared_counts_and_a_permission_does_not() -> None:
+def test_refusal_that_was_not_compared_counts_and_a_permission_does_not() -> None:
     """DESIGN.md, Limits: the matching work of one decision is bounded; what is left undone never opens anything."""
     needles = [f"Content-Usage: /*{'a' * 60}b{number:b}aa train-ai={{}}" for number in range(5_000)]
     body = "\n".join(["User-agent: *", "Allow: /", *needles])

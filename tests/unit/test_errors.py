@@ -33,7 +33,7 @@ def subclasses(base: type[Exception]) -> list[type[Exception]]:
     return [base, *(below for one in base.__subclasses__() for below in subclasses(one))]
 
 
-def test_tree_of_exceptions_is_drawn_as_it_is() -> None:
+def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
     for module in ("politesse.queue", "politesse.integrations.aiohttp", "politesse.integrations.httpx"):
         import_module(module)
     tree = drawn()
@@ -50,7 +50,7 @@ def test_tree_of_exceptions_is_drawn_as_it_is() -> None:
             assert issubclass(one, ALSO.get(also) or getattr(builtins, also))
 
 
-def test_what_comes_too_late_survives_a_pickle() -> None:
+def test_too_far_survives_a_pickle() -> None:
     error = TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5.0)
     for one in (error, RequestTooFar(error)):
         again = pickle.loads(pickle.dumps(one))  # noqa: S301 - our own octets

@@ -17,7 +17,7 @@ class Happened(Event):
     what: str
 
 
-def test_subscribers_are_called_in_the_order_in_which_they_came() -> None:
+def test_subscribers_are_called_in_the_order_of_subscription() -> None:
     publisher = Publisher()
     seen: list[str] = []
     publisher.subscribe(lambda _: seen.append("first"))
@@ -69,7 +69,7 @@ def test_subscriber_that_raises_is_logged_and_the_others_are_called(caplog: pyte
 STEERING = "\x1b]0;owned\x07\x9b2J\u202e\r\n2026-01-01 CRITICAL forged\u2028"
 
 
-async def test_what_a_subscriber_raises_steers_no_terminal_and_forges_no_log_line(
+async def test_logged_exception_of_a_subscriber_steers_no_terminal_and_forges_no_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Rude(Exception):

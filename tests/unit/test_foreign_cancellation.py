@@ -13,7 +13,7 @@ import pytest
 from politesse import ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
 from politesse._cache.files import FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.failures import failures_of
+from tests.support.failures import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,21 +84,25 @@ async def _closed_for_all(gate: Gatekeeper, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("error", FOREIGN)
 @pytest.mark.parametrize("method", ["get", "put"])
-async def test_what_a_store_raises_closes_the_site_and_cancels_nobody(method: str, error: type[BaseException]) -> None:
+async def test_cancellation_raised_by_a_store_closes_the_site_and_cancels_no_caller(
+    method: str, error: type[BaseException]
+) -> None:
     clock = ManualClock()
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=OddStore(method, error)) as gate:
         await _closed_for_all(gate, clock)
 
 
 @pytest.mark.parametrize("error", FOREIGN)
-async def test_what_a_fetcher_raises_closes_the_site_and_cancels_nobody(error: type[BaseException]) -> None:
+async def test_cancellation_raised_by_a_fetcher_closes_the_site_and_cancels_no_caller(
+    error: type[BaseException],
+) -> None:
     clock = ManualClock()
     async with Gatekeeper(UA, fetcher=OddFetcher("/robots.txt", error), clock=clock) as gate:
         await _closed_for_all(gate, clock)
 
 
 @pytest.mark.parametrize("error", FOREIGN)
-async def test_what_a_subscriber_raises_is_logged_and_cancels_nobody(
+async def test_cancellation_raised_by_a_subscriber_is_logged_and_cancels_no_caller(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock()) as gate:
@@ -117,7 +121,9 @@ async def test_what_a_subscriber_raises_is_logged_and_cancels_nobody(
 
 
 @pytest.mark.parametrize("error", FOREIGN)
-async def test_what_is_raised_for_another_file_is_told_and_cancels_nobody(error: type[BaseException]) -> None:
+async def test_cancellation_raised_for_another_file_is_reported_and_cancels_no_caller(
+    error: type[BaseException],
+) -> None:
     clock = ManualClock(autojump=True)
     async with Gatekeeper(UA, fetcher=OddFetcher(TDMREP, error), clock=clock, enforce_usage={"tdm"}) as gate:
         failures = failures_of(gate)
@@ -127,7 +133,7 @@ async def test_what_is_raised_for_another_file_is_told_and_cancels_nobody(error:
 
 
 @pytest.mark.parametrize("error", FOREIGN)
-async def test_what_is_raised_for_data_txt_is_an_answer_too(error: type[BaseException]) -> None:
+async def test_cancellation_raised_for_data_txt_is_an_answer_too(error: type[BaseException]) -> None:
     clock = ManualClock(autojump=True)
     async with Gatekeeper(UA, fetcher=OddFetcher("/data.txt", error), clock=clock) as gate:
         answers = await asyncio.gather(*(gate.datatxt(SITE) for _ in range(3)))
@@ -135,7 +141,7 @@ async def test_what_is_raised_for_data_txt_is_an_answer_too(error: type[BaseExce
 
 
 @pytest.mark.parametrize("error", FOREIGN)
-async def test_what_a_resolver_raises_has_the_host_paced_by_its_name(error: type[BaseException]) -> None:
+async def test_cancellation_raised_by_a_resolver_has_the_host_paced_by_its_name(error: type[BaseException]) -> None:
     class Confused:
         async def resolve(self, host: str, port: int, /) -> Sequence[str]:
             raise error
@@ -147,7 +153,7 @@ async def test_what_a_resolver_raises_has_the_host_paced_by_its_name(error: type
         assert turn.verdict
 
 
-async def test_a_store_that_cannot_forget_cancels_nobody() -> None:
+async def test_cancellation_raised_by_a_delete_of_the_store_cancels_no_caller() -> None:
     class Unforgetful(MemoryStore):
         async def delete(self, key: str, /) -> None:
             raise asyncio.CancelledError
@@ -171,7 +177,7 @@ async def test_a_real_cancellation_of_the_caller_passes() -> None:
 
 @pytest.mark.parametrize("error", STOPPING)
 @pytest.mark.parametrize("where", ["store", "fetcher", "subscriber", "files"])
-def test_what_stops_a_program_stops_it_and_leaves_the_site_closed(where: str, error: type[BaseException]) -> None:
+def test_exception_that_ends_the_program_passes_and_closes_the_site(where: str, error: type[BaseException]) -> None:
     store = OddStore("get", error) if where == "store" else MemoryStore()
     paths = {"fetcher": "/robots.txt", "files": TDMREP}
     fetcher = OddFetcher(paths[where], error) if where in paths else ScriptedFetcher()
@@ -197,7 +203,7 @@ def test_what_stops_a_program_stops_it_and_leaves_the_site_closed(where: str, er
         loop.close()
 
 
-async def test_fetch_that_is_cancelled_before_its_first_step_blocks_nobody() -> None:
+async def test_fetch_cancelled_before_its_first_step_blocks_no_caller() -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         first = asyncio.ensure_future(gate.check(f"{SITE}/"))
         await asyncio.sleep(0)
@@ -209,7 +215,7 @@ async def test_fetch_that_is_cancelled_before_its_first_step_blocks_nobody() -> 
         assert await gate.check(f"{SITE}/")
 
 
-async def test_fetcher_that_raises_a_cancellation_of_its_own_closes_the_gate() -> None:
+async def test_fetcher_that_raises_its_own_cancellation_closes_the_gate() -> None:
     class Confused(ScriptedFetcher):
         async def fetch(self, request: FetchRequest, /) -> FetchResult:
             raise asyncio.CancelledError

@@ -24,7 +24,7 @@ from politesse import (
     TooFar,
 )
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.failures import failures_of
+from tests.support.failures import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,11 +36,6 @@ SITE = "https://example.com"
 URL = f"{SITE}/page"
 ROBOTS = "User-agent: *\nDisallow: /private\n"
 TIMEOUT = 5.0  # the default of CacheOptions.store_timeout_s
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
 
 
 class HangingStore(MemoryStore):
@@ -140,7 +135,7 @@ async def test_max_wait_bounds_the_lookup_of_the_address_that_a_host_is_paced_by
         assert (await _too_far(gate, clock)).not_yet.bound_by is Bound.ADDRESS
 
 
-async def test_max_wait_of_nothing_takes_what_is_known_and_no_more(clock: ManualClock) -> None:
+async def test_max_wait_of_zero_uses_only_known_answers(clock: ManualClock) -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock) as gate:
         await gate.check(URL)
         await clock.sleep(5)
@@ -151,7 +146,7 @@ async def test_max_wait_of_nothing_takes_what_is_known_and_no_more(clock: Manual
         await _too_far(gate, clock, max_wait_s=0)
 
 
-async def test_who_is_cancelled_while_robots_txt_is_waited_for_harms_nobody(clock: ManualClock) -> None:
+async def test_cancelled_wait_for_robots_txt_affects_no_other_caller(clock: ManualClock) -> None:
     fetcher = HangingFetcher({SITE: ROBOTS}, "/robots.txt")
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         impatient = asyncio.ensure_future(gate.take_turn(URL, max_wait_s=1_000))
@@ -167,7 +162,7 @@ async def test_who_is_cancelled_while_robots_txt_is_waited_for_harms_nobody(cloc
 
 @pytest.mark.parametrize("stubborn", [False, True])
 @pytest.mark.parametrize("method", ["get", "put"])
-async def test_a_store_that_hangs_is_told_and_done_without(method: str, clock: ManualClock, *, stubborn: bool) -> None:
+async def test_a_store_that_hangs_is_reported_and_bypassed(method: str, clock: ManualClock, *, stubborn: bool) -> None:
     store = HangingStore(method, stubborn=stubborn)
     fetcher = ScriptedFetcher({SITE: ROBOTS})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
@@ -189,7 +184,7 @@ async def test_a_store_that_hangs_never_opens_a_site(clock: ManualClock) -> None
         assert (await gate.check(URL)).reason is Reason.UNREACHABLE
 
 
-async def test_the_time_that_a_store_has_is_an_option(clock: ManualClock) -> None:
+async def test_the_timeout_of_a_store_is_an_option(clock: ManualClock) -> None:
     options = CacheOptions(store_timeout_s=0.25)
     store = HangingStore("get")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store, cache=options) as gate:
@@ -198,7 +193,7 @@ async def test_the_time_that_a_store_has_is_an_option(clock: ManualClock) -> Non
 
 
 @pytest.mark.parametrize("given", [0, -1, 3_601, float("inf"), float("nan")])
-def test_a_store_that_may_take_for_ever_is_refused(given: float) -> None:
+def test_an_infinite_store_timeout_is_refused(given: float) -> None:
     with pytest.raises(ConfigurationError, match="store_timeout_s"):
         CacheOptions(store_timeout_s=given)
 
@@ -213,7 +208,7 @@ async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None
         assert [failure.component for failure in failures] == ["store"]
 
 
-async def test_who_is_cancelled_as_the_store_fails_leaves_no_error_behind(clock: ManualClock) -> None:
+async def test_cancellation_during_a_failure_of_the_store_leaves_no_error(clock: ManualClock) -> None:
     class BrokenStore(HangingStore):
         async def delete(self, key: str, /) -> None:
             await super().delete(key)

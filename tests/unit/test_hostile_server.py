@@ -25,7 +25,7 @@ async def _raw(server: HostileServer, target: str = "/robots.txt") -> bytes:
     return answer
 
 
-async def test_pages_are_pages_and_are_written_down() -> None:
+async def test_pages_are_answered_and_logged() -> None:
     async with HostileServer(FAULTS["status-503"]) as server:
         async with aiohttp.ClientSession(headers={"User-Agent": "ExampleBot/1.0"}) as session:
             async with session.get(server.url()) as robots:
@@ -40,13 +40,13 @@ async def test_pages_are_pages_and_are_written_down() -> None:
             assert_polite(server.log, {server.origin: "User-agent: *\nDisallow: /page"}, agent="ExampleBot")
 
 
-async def test_the_status_and_the_retry_after_of_an_answer_are_written_down() -> None:
+async def test_status_and_retry_after_of_an_answer_are_logged() -> None:
     async with HostileServer(FAULTS["429-seconds"]) as server:
         assert b"429" in await _raw(server)
         assert [(exchange.status, exchange.retry_after_s) for exchange in server.log] == [(429, 120.0)]
 
 
-async def test_a_bomb_is_gzip_of_what_it_says() -> None:
+async def test_a_bomb_decodes_to_its_stated_size() -> None:
     bomb = Fault(name="bomb", robots=gzip_bomb(3 * 1024 * 1024), result=AccessResult.SUCCESSFUL)
     async with HostileServer(bomb) as server:
         body = (await _raw(server)).partition(b"\r\n\r\n")[2]
@@ -54,7 +54,7 @@ async def test_a_bomb_is_gzip_of_what_it_says() -> None:
     assert gzip.decompress(body) == FILE + b"\n" * (3 * 1024 * 1024)
 
 
-async def test_what_flaps_is_bad_and_good_by_turns() -> None:
+async def test_flapping_fault_alternates_between_bad_and_good() -> None:
     async with HostileServer(FAULTS["5xx-flapping"]) as server:
         statuses = [(await _raw(server)).split()[1] for _ in range(4)]
     assert statuses == [b"503", b"200", b"503", b"200"]
@@ -82,7 +82,7 @@ async def test_a_port_at_which_nobody_listens_refuses() -> None:
             await asyncio.open_connection("127.0.0.1", int(server.origin.rpartition(":")[2]))
 
 
-async def test_a_handler_of_ones_own_sees_the_request_and_how_often_it_came() -> None:
+async def test_a_custom_handler_sees_the_request_and_its_count() -> None:
     seen: list[tuple[str, str, int]] = []
 
     async def handler(call: Call) -> None:
@@ -95,7 +95,7 @@ async def test_a_handler_of_ones_own_sees_the_request_and_how_often_it_came() ->
     assert seen == [("GET", "127.0.0.1", 1), ("GET", "127.0.0.1", 2)]
 
 
-async def test_leaving_a_server_ends_what_it_still_sends() -> None:
+async def test_leaving_a_server_ends_unfinished_answers() -> None:
     async with HostileServer(FAULTS["endless-body"]) as server:
         host, _, port = server.origin.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -122,7 +122,7 @@ class _KeepsUp(asyncio.StreamWriter):
         pass
 
 
-async def test_what_has_no_end_lets_others_have_their_turn() -> None:
+async def test_endless_answer_does_not_block_other_connections() -> None:
     events: list[bytes] = []
     call = Call("GET", "/robots.txt", {}, 1, asyncio.StreamReader(), _KeepsUp(events))
 

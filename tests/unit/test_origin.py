@@ -153,7 +153,7 @@ def test_ipv6_literal_is_canonical_within_brackets(literal: str, host: str) -> N
         "[::1]:65536",
     ],
 )
-def test_ipv6_literal_that_is_none_is_invalid(authority: str) -> None:
+def test_malformed_ipv6_literal_is_invalid(authority: str) -> None:
     with pytest.raises(InvalidURL):
         split(f"http://{authority}/")
 
@@ -192,7 +192,7 @@ def test_trailing_dot_is_another_origin_and_the_same_pacing_host() -> None:
     assert with_dot.pacing_host == without.pacing_host == "example.com"
 
 
-def test_pacing_host_knows_neither_scheme_nor_port() -> None:
+def test_pacing_host_has_neither_scheme_nor_port() -> None:
     assert Origin.of("https://example.com:8443/").pacing_host == Origin.of("http://example.com/").pacing_host
     assert Origin.of("http://[::1]:8080/").pacing_host == "[::1]"
 
@@ -204,7 +204,7 @@ def test_userinfo_is_dropped(userinfo: str) -> None:
     assert split(f"http://{userinfo}h:81/x") == (Origin("http", "h", 81), "/x")
 
 
-def test_at_sign_behind_the_authority_is_no_userinfo() -> None:
+def test_at_sign_after_the_authority_is_no_userinfo() -> None:
     assert split("http://h/@evil.example/") == (Origin("http", "h", 80), "/@evil.example/")
     assert split("http://h?@evil.example/") == (Origin("http", "h", 80), "/?@evil.example/")
     assert split("http://h#@evil.example/") == (Origin("http", "h", 80), "/")
@@ -367,7 +367,7 @@ def test_equal_origins_are_one_key() -> None:
     )
 
 
-def test_error_tells_url_and_problem_and_is_a_value_error() -> None:
+def test_error_names_url_and_problem_and_is_a_value_error() -> None:
     with pytest.raises(InvalidURL) as caught:
         split("ftp://h/x")
     assert caught.value.url == "ftp://h/x"

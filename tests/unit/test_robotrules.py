@@ -49,7 +49,7 @@ def test_the_user_agent_of_a_browser_is_named_mozilla_as_in_perl(*, exact: bool)
     assert rules.allowed("http://h/f") is RobotRulesAnswer.ALLOWED
 
 
-def test_all_records_for_everybody_are_added_up_as_in_perl() -> None:
+def test_all_records_for_every_agent_are_added_up_as_in_perl() -> None:
     rules = RobotRules("FooBot/1.0", perl_exact=True)
     rules.parse("http://h/robots.txt", "User-agent: *\nDisallow: /x\n\nUser-agent: *\nDisallow: /y\n")
     assert rules.rules("http://h/") == ["/x", "/y"]
@@ -79,7 +79,7 @@ def test_a_name_is_its_first_word_without_a_version(name: str, short: str) -> No
 
 
 @pytest.mark.parametrize("name", ["", "  ", "/1.0"])
-def test_a_name_without_a_word_is_a_mistake(name: str) -> None:
+def test_a_name_without_a_word_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="name"):
         RobotRules(name)
 
@@ -105,7 +105,7 @@ def test_a_port_and_a_scheme_are_sites_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_parsing_again_replaces(*, exact: bool) -> None:
+def test_parsing_again_replaces_the_rules(*, exact: bool) -> None:
     rules = RobotRules("x", perl_exact=exact)
     rules.parse(f"{JOE}/robots.txt", "User-agent: *\nDisallow: /\n")
     rules.parse(f"{JOE}/robots.txt", "")
@@ -113,7 +113,7 @@ def test_parsing_again_replaces(*, exact: bool) -> None:
     assert rules.rules(JOE) == []
 
 
-def test_what_is_stale_is_unknown() -> None:
+def test_stale_rules_answer_unknown() -> None:
     clock = Time()
     rules = RobotRules("x", clock=clock)
     rules.parse(f"{JOE}/robots.txt", "", clock.now + 1)
@@ -127,12 +127,12 @@ def test_what_is_stale_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "mailto:x@example.com", "news:comp.lang.perl", "x/y", ""])
-def test_what_is_not_http_is_allowed(url: str) -> None:
+def test_url_that_is_not_http_is_allowed(url: str) -> None:
     assert RobotRules("x").allowed(url) is RobotRulesAnswer.ALLOWED
 
 
 @pytest.mark.parametrize("url", ["http://", "https://[::1", "http:///x"])
-def test_what_names_no_site_is_an_error(url: str) -> None:
+def test_url_without_a_site_is_an_error(url: str) -> None:
     rules = RobotRules("x")
     with pytest.raises(InvalidURL):
         rules.allowed(url)
@@ -190,7 +190,7 @@ def test_an_empty_rule_forbids_nothing() -> None:
         assert rules.allowed(f"{JOE}/a") is RobotRulesAnswer.ALLOWED
 
 
-def test_another_name_forgets_all() -> None:
+def test_changing_the_name_drops_all_rules() -> None:
     rules = RobotRules("One/1.0")
     rules.parse(f"{JOE}/robots.txt", "")
     assert rules.agent("One/2.0") == "One"
@@ -210,7 +210,7 @@ def test_another_name_forgets_all() -> None:
         ("FooBot", "FooBot/1.2", False),
     ],
 )
-def test_a_line_is_mine_if_it_is_a_part_of_my_name(robot: str, line: str, *, mine: bool) -> None:
+def test_a_user_agent_line_matches_if_it_is_a_part_of_the_name(robot: str, line: str, *, mine: bool) -> None:
     assert RobotRules(robot).is_me(line) is mine
 
 
@@ -246,7 +246,7 @@ def test_rules_are_pushed_and_cleared() -> None:
     assert rules.allowed(f"{JOE}/a") is RobotRulesAnswer.ALLOWED
 
 
-def test_rules_of_a_file_are_told_and_added_to() -> None:
+def test_rules_of_a_file_are_returned_and_extended() -> None:
     rules = RobotRules("x")
     rules.parse(f"{JOE}/robots.txt", "User-agent: *\nAllow: /a/b\nDisallow: /a\n")
     assert rules.rules(JOE) == ["Allow: /a/b", "/a"]
@@ -257,7 +257,7 @@ def test_rules_of_a_file_are_told_and_added_to() -> None:
 
 
 @pytest.mark.parametrize("rule", ["/a\nDisallow: /", "/a\r", "/a # b", "/\u2028"])
-def test_a_rule_that_is_more_than_a_path_is_a_mistake(rule: str) -> None:
+def test_a_rule_that_is_more_than_a_path_is_refused(rule: str) -> None:
     rules = RobotRules("x")
     with pytest.raises(ConfigurationError, match="give a path"):
         rules.push_rules(JOE, "/before", rule)
@@ -304,6 +304,6 @@ def damaged(**changes: object) -> str:
         damaged(sites={"http://h": {"rules": [], "fresh_until": None, "visits": 0.5, "last_visit": None}}),
     ],
 )
-def test_what_is_no_dump_is_told(dumped: str) -> None:
+def test_malformed_dump_is_refused(dumped: str) -> None:
     with pytest.raises(ConfigurationError):
         RobotRules.load(dumped)

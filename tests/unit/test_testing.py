@@ -40,11 +40,11 @@ def test_each_violation_is_named(trace: list[Exchange], complaint: str) -> None:
         assert_polite(trace, ROBOTS, agent="x")
 
 
-def test_robots_txt_need_not_wait() -> None:
+def test_robots_txt_waits_for_no_pace() -> None:
     assert_polite([FIRST, page("/a", 160.0), Exchange(f"{SITE}/robots.txt", 161.1, 161.2)], ROBOTS, agent="x")
 
 
-def test_own_floor_counts_where_the_host_asks_for_nothing() -> None:
+def test_own_floor_counts_where_the_host_states_no_pace() -> None:
     trace = [FIRST, page("/a", 103.0), page("/b", 105.0)]
     assert_polite(trace, {}, agent="x", min_delay_s=1.0)
     with pytest.raises(AssertionError, match=r"not 2 \(floor"):
@@ -157,7 +157,7 @@ def test_page_with_a_copy_older_than_a_day_is_named() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 404, 503, 0])
-def test_robots_txt_again_and_again_is_named(status: int) -> None:
+def test_repeated_fetch_of_robots_txt_is_named(status: int) -> None:
     trace = [fetched(100.0 + n, status) for n in range(4)]
     with pytest.raises(AssertionError, match=r"3 violations:\nrobots.txt requested again too soon"):
         assert_polite(trace, ROBOTS, agent="x")
@@ -238,7 +238,7 @@ async def test_manual_clock_stands_still_until_it_is_moved() -> None:
     assert (clock.monotonic(), clock.wall()) == (10.0, 1_010.0)
 
 
-async def test_manual_clock_calls_on_the_way_what_was_due_in_order() -> None:
+async def test_manual_clock_calls_due_callbacks_in_order() -> None:
     clock = ManualClock()
     seen: list[tuple[str, float]] = []
     clock.call_later(5, lambda: seen.append(("five", clock.monotonic())))
@@ -249,7 +249,7 @@ async def test_manual_clock_calls_on_the_way_what_was_due_in_order() -> None:
     assert clock.monotonic() == 20.0
 
 
-async def test_autojump_moves_on_when_everybody_waits() -> None:
+async def test_autojump_advances_when_all_tasks_wait() -> None:
     clock = ManualClock(autojump=True)
 
     async def nap(seconds: float) -> float:
@@ -278,6 +278,6 @@ async def test_scripted_fetcher_answers_for_robots_txt_by_origin_and_for_other_f
     assert (fetcher.count(SITE), fetcher.count(f"{SITE}/data.txt")) == (1, 2)
 
 
-def test_resolver_refuses_a_str_in_place_of_a_list_of_addresses() -> None:
+def test_resolver_refuses_a_str_instead_of_a_list_of_addresses() -> None:
     with pytest.raises(ConfigurationError, match=r"give a list, as in \['127.0.0.1'\]"):
         ScriptedResolver({"a.example": "127.0.0.1"})

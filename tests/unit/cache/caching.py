@@ -89,12 +89,6 @@ async def caching(
     assert asyncio.all_tasks() == before
 
 
-async def settle() -> None:
-    """Let every task run as far as it can without time passing."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 def file(body: str = FILE, **headers: str) -> FetchResponse:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return FetchResponse(200, f"{SITE}/robots.txt", named, body.encode())

@@ -11,6 +11,7 @@ from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResult, Validators
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
+from tests.support.tasks import settle
 from tests.unit.cache.caching import (
     BOT,
     DAY,
@@ -19,7 +20,6 @@ from tests.unit.cache.caching import (
     caching,
     file,
     not_modified,
-    settle,
 )
 
 

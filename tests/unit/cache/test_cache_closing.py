@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from politesse.errors import ClosedError
+from tests.support.tasks import settle
 from tests.unit.cache.caching import (
     DAY,
     FILE,
@@ -14,7 +15,6 @@ from tests.unit.cache.caching import (
     Bench,
     FaultyStore,
     caching,
-    settle,
     site_number,
 )
 

@@ -16,6 +16,7 @@ from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
+from tests.support.tasks import settle
 from tests.unit.cache.caching import (
     BOT,
     FILE,
@@ -25,7 +26,6 @@ from tests.unit.cache.caching import (
     FaultyStore,
     caching,
     file,
-    settle,
     status,
 )
 

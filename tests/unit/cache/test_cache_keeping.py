@@ -15,6 +15,7 @@ from politesse.origin import Origin
 from politesse.ports import Validators
 from politesse.testing import ManualClock
 from politesse.verdict import AccessResult
+from tests.support.tasks import settle
 from tests.unit.cache.caching import (
     BOT,
     DAY,
@@ -26,7 +27,6 @@ from tests.unit.cache.caching import (
     caching,
     file,
     not_modified,
-    settle,
     site_number,
     status,
 )

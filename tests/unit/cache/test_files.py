@@ -14,7 +14,8 @@ from politesse.events import ComponentFailed, Event, Publisher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.cache.caching import DAY, HOUR, settle
+from tests.support.tasks import settle
+from tests.unit.cache.caching import DAY, HOUR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

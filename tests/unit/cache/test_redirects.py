@@ -20,13 +20,13 @@ from politesse import (
 )
 from politesse._http.redirects import Hops
 from politesse.ports import FaultKind, FetchFault, FetchResponse
-from politesse.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from politesse import Event
     from politesse.ports import FetchRequest, FetchResult
+    from politesse.testing import ManualClock
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 CDN = "https://cdn.example"
@@ -95,11 +95,6 @@ def moving_to_cdn(answers: FetchResponse) -> Callable[[str], FetchResponse | str
 
 def sites(number: int) -> list[str]:
     return [f"https://site{place}.example/page" for place in range(number)]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
 
 
 async def test_a_host_that_says_429_is_asked_no_more_by_the_origins_that_redirect_to_it(clock: ManualClock) -> None:

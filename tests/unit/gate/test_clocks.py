@@ -12,6 +12,7 @@ from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from politesse.testing import Answer
@@ -36,12 +37,7 @@ def lasting(seconds: int, body: str = OPEN) -> FetchResponse:
     return FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": f"max-age={seconds}"}, body.encode())
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-async def test_machine_that_slept_for_three_days_asks_again() -> None:
+async def test_copy_expires_while_the_machine_sleeps() -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, CLOSED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         assert await gate.check(PAGE)
@@ -51,7 +47,7 @@ async def test_machine_that_slept_for_three_days_asks_again() -> None:
         assert fetcher.count(SITE) == 2
 
 
-async def test_site_without_robots_txt_is_open_for_a_day_by_the_wall_clock_too() -> None:
+async def test_missing_robots_txt_is_fetched_again_after_a_day_of_wall_time() -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [404, CLOSED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         assert (await gate.check(PAGE)).reason is Reason.UNAVAILABLE
@@ -59,7 +55,7 @@ async def test_site_without_robots_txt_is_open_for_a_day_by_the_wall_clock_too()
         assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
 
 
-async def test_copy_of_an_unreachable_site_serves_for_a_day_by_the_wall_clock_too() -> None:
+async def test_copy_of_an_unreachable_site_serves_for_a_day_of_wall_time() -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(600), 503]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         await gate.check(PAGE)
@@ -70,7 +66,7 @@ async def test_copy_of_an_unreachable_site_serves_for_a_day_by_the_wall_clock_to
 
 
 @pytest.mark.parametrize(("slept_s", "passed_s"), [(HOUR, 0.0), (HOUR, 30.0), (0.0, HOUR), (-HOUR, 30.0), (-HOUR, 0.0)])
-async def test_age_is_what_the_clock_says_that_says_more(slept_s: float, passed_s: float) -> None:
+async def test_age_is_the_larger_of_monotonic_and_wall_time(slept_s: float, passed_s: float) -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: OPEN, "https://unavailable.example": 404})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         for site in (SITE, "https://unavailable.example"):
@@ -83,7 +79,7 @@ async def test_age_is_what_the_clock_says_that_says_more(slept_s: float, passed_
             assert verdict.age_s == max(passed_s, slept_s + passed_s)
 
 
-async def test_copy_near_its_end_by_the_wall_clock_is_asked_for_again_behind_the_answer() -> None:
+async def test_copy_near_its_end_by_the_wall_clock_is_refreshed_in_the_background() -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, CLOSED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         await gate.check(PAGE)
@@ -96,9 +92,7 @@ async def test_copy_near_its_end_by_the_wall_clock_is_asked_for_again_behind_the
 
 @pytest.mark.parametrize("back_s", [MINUTE, HOUR, 23 * HOUR, 365 * DAY])
 @pytest.mark.parametrize("answer", [OPEN, 404, lasting(86_400)])
-async def test_wall_clock_that_is_set_back_revives_nothing_that_has_held_for_a_day(
-    back_s: float, answer: Answer
-) -> None:
+async def test_setting_the_wall_clock_back_revives_no_copy_that_is_a_day_old(back_s: float, answer: Answer) -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [answer, CLOSED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
         await gate.check(PAGE)
@@ -112,7 +106,7 @@ async def test_wall_clock_that_is_set_back_revives_nothing_that_has_held_for_a_d
         assert fetcher.count(SITE) == 2
 
 
-async def test_wall_clock_that_is_set_back_revives_no_record_that_memory_has_let_go_of() -> None:
+async def test_setting_the_wall_clock_back_revives_no_record_that_was_evicted_from_memory() -> None:
     sites = [f"https://host{number}.example" for number in range(50)]
     clock, fetcher = ManualClock(), ScriptedFetcher({site: [OPEN, CLOSED] for site in sites})
     options = CacheOptions(refresh_after=1.0, max_entries_bytes=10_000)
@@ -128,7 +122,7 @@ async def test_wall_clock_that_is_set_back_revives_no_record_that_memory_has_let
             assert not await gate.check(f"{site}/")
 
 
-async def test_wall_clock_that_is_set_back_revives_no_record_for_another_gate_of_the_process() -> None:
+async def test_setting_the_wall_clock_back_revives_no_record_for_another_gate_of_the_process() -> None:
     store, clock = MemoryStore(), ManualClock()
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=clock, store=store) as gate:
         await gate.check(PAGE)
@@ -142,7 +136,7 @@ async def test_wall_clock_that_is_set_back_revives_no_record_for_another_gate_of
         assert not await gate.check(PAGE)
 
 
-async def test_wall_clock_that_is_set_back_revives_no_record_of_another_process() -> None:
+async def test_setting_the_wall_clock_back_revives_no_record_of_another_process() -> None:
     store, before = MemoryStore(), ManualClock()
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=before, store=store) as gate:
         await gate.check(PAGE)
@@ -156,7 +150,7 @@ async def test_wall_clock_that_is_set_back_revives_no_record_of_another_process(
 
 
 @pytest.mark.parametrize("ahead_s", [1.0, 299.0])
-async def test_record_of_a_clock_that_was_a_little_ahead_is_as_old_as_its_receipt(ahead_s: float) -> None:
+async def test_record_from_a_clock_slightly_ahead_is_aged_from_its_receipt(ahead_s: float) -> None:
     store, ahead = MemoryStore(), ManualClock()
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=ahead, store=store) as gate:
         await gate.check(PAGE)
@@ -169,7 +163,7 @@ async def test_record_of_a_clock_that_was_a_little_ahead_is_as_old_as_its_receip
 
 
 @pytest.mark.parametrize("answer", [OPEN, 404, 503])
-async def test_record_of_a_clock_that_was_days_ahead_is_asked_for_again(answer: Answer) -> None:
+async def test_record_from_a_clock_days_ahead_is_fetched_again(answer: Answer) -> None:
     store, ahead = MemoryStore(), ManualClock()
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: answer}), clock=ahead, store=store) as gate:
         await gate.check(PAGE)
@@ -179,7 +173,7 @@ async def test_record_of_a_clock_that_was_days_ahead_is_asked_for_again(answer: 
         assert fetcher.count(SITE) == 1
 
 
-async def test_record_of_a_clock_that_was_days_ahead_does_not_serve_when_its_time_has_come() -> None:
+async def test_record_from_a_clock_days_ahead_never_serves_later() -> None:
     store, ahead = MemoryStore(), ManualClock()
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=ahead, store=store) as gate:
         await gate.check(PAGE)
@@ -190,7 +184,7 @@ async def test_record_of_a_clock_that_was_days_ahead_does_not_serve_when_its_tim
             clock.advance(HOUR)
 
 
-async def test_wall_clock_that_was_days_ahead_for_a_time_closes_no_site_for_longer() -> None:
+async def test_wall_clock_that_was_days_ahead_for_a_while_closes_no_site_for_longer() -> None:
     clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({SITE: [503, OPEN]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         await gate.check(PAGE)
@@ -207,9 +201,7 @@ async def test_wall_clock_that_was_days_ahead_for_a_time_closes_no_site_for_long
 
 @pytest.mark.parametrize("swing_s", [1.0, 30.0, 300.0])
 @pytest.mark.parametrize(("answer", "most"), [(OPEN, 1), (lasting(600), 12), (lasting(60), 120), (404, 1), (503, 7)])
-async def test_wall_clock_that_swings_does_not_make_us_ask_again_and_again(
-    swing_s: float, answer: Answer, most: int
-) -> None:
+async def test_swinging_wall_clock_causes_no_repeated_fetches(swing_s: float, answer: Answer, most: int) -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: answer})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         for second in range(3_600):
@@ -221,7 +213,7 @@ async def test_wall_clock_that_swings_does_not_make_us_ask_again_and_again(
     assert fetcher.count(SITE) <= most
 
 
-async def test_wall_clock_that_is_set_forward_does_not_shorten_a_backoff() -> None:
+async def test_setting_the_wall_clock_forward_does_not_shorten_a_backoff() -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: 503})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         await gate.check(PAGE)
@@ -244,9 +236,7 @@ class Forgetful(MemoryStore):
 
 @pytest.mark.parametrize("trouble", [503, 429])
 @pytest.mark.parametrize("sleeps", [True, False])
-async def test_copy_that_the_store_forgot_serves_for_its_time_by_the_clock_that_says_more(
-    trouble: int, *, sleeps: bool
-) -> None:
+async def test_copy_that_the_store_lost_serves_until_either_clock_ends_it(trouble: int, *, sleeps: bool) -> None:
     refused = FetchResponse(trouble, f"{SITE}/robots.txt", {"retry-after": "86400"})
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, refused]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=Forgetful()) as gate:
@@ -270,9 +260,7 @@ async def test_copy_that_the_store_forgot_serves_for_its_time_by_the_clock_that_
 
 @pytest.mark.parametrize("ahead_s", [HOUR, -23 * HOUR])
 @pytest.mark.parametrize("by_robots_txt", [True, False])
-async def test_wall_clock_that_is_set_changes_nothing_about_how_long_a_host_is_left_alone(
-    ahead_s: float, *, by_robots_txt: bool
-) -> None:
+async def test_setting_the_wall_clock_changes_no_pause_of_a_host(ahead_s: float, *, by_robots_txt: bool) -> None:
     refusal = FetchResponse(429, "https://example.com:81/robots.txt", {"retry-after": "600"})
     clock, fetcher = (
         ManualClock(autojump=True),
@@ -293,7 +281,7 @@ async def test_wall_clock_that_is_set_changes_nothing_about_how_long_a_host_is_l
         assert (await gate.check(f"{SITE}:82/")).reason is Reason.NO_RULE
 
 
-async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_again() -> None:
+async def test_permission_is_checked_again_after_the_machine_slept_during_a_wait() -> None:
     slow = lasting(60, "User-agent: *\nCrawl-delay: 200\n")
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(60), slow, CLOSED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
@@ -316,7 +304,7 @@ async def test_machine_that_slept_while_a_turn_was_waited_for_once_more_asks_aga
             await asyncio.wait_for(waiting, 1)
 
 
-async def test_wall_clock_that_is_set_back_while_a_record_is_saved_keeps_nothing_fresh_for_years() -> None:
+async def test_setting_the_wall_clock_back_during_a_save_keeps_no_record_fresh_for_years() -> None:
     clock = ManualClock()
 
     class Slow(MemoryStore):

@@ -159,12 +159,12 @@ async def test_a_closed_gate_cannot_be_changed(closed: tuple[Gatekeeper, AgentVi
         await ASKED_OF_THE_GATE[method](closed[0])
 
 
-async def test_a_closed_gate_still_says_what_it_has_done(closed: tuple[Gatekeeper, AgentView]) -> None:
+async def test_a_closed_gate_still_reports_its_statistics(closed: tuple[Gatekeeper, AgentView]) -> None:
     assert closed[0].statistics().decisions == 4
     assert "0 origins known" in repr(closed[0])
 
 
-async def test_a_gate_is_closed_before_anything_is_waited_for() -> None:
+async def test_a_gate_is_closed_before_aclose_waits() -> None:
     fetcher = Lingering()
     gate = Gatekeeper(UA, fetcher=fetcher)
     pending = asyncio.ensure_future(gate.check(f"{UNKNOWN}/"))
@@ -180,7 +180,7 @@ async def test_a_gate_is_closed_before_anything_is_waited_for() -> None:
     await closing
 
 
-async def test_a_close_that_is_cancelled_closes_everything() -> None:
+async def test_a_cancelled_close_closes_everything() -> None:
     fetcher, store = Lingering(), ClosingStore()
     gate = Gatekeeper(UA, fetcher=fetcher, store=store)
     pending = asyncio.ensure_future(gate.check(f"{UNKNOWN}/"))
@@ -201,7 +201,7 @@ async def test_a_close_that_is_cancelled_closes_everything() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_part_that_cannot_be_closed_leaves_no_other_open() -> None:
+async def test_a_part_that_fails_to_close_leaves_no_other_open() -> None:
     error = StoreError("the disk is full")
     fetcher, store = ScriptedFetcher(), ClosingStore(error)
     gate = Gatekeeper(UA, fetcher=fetcher, store=store, enforce_usage={"tdm"})
@@ -217,7 +217,7 @@ async def test_a_part_that_cannot_be_closed_leaves_no_other_open() -> None:
         await gate.check(f"{SITE}/")
 
 
-async def test_a_loop_that_is_torn_down_during_the_close_leaves_nothing_open() -> None:
+async def test_tearing_down_the_loop_during_the_close_leaves_nothing_open() -> None:
     fetchers: list[Lingering] = []
     store = ClosingStore()
 
@@ -239,7 +239,7 @@ async def test_a_loop_that_is_torn_down_during_the_close_leaves_nothing_open() -
     assert store.closed
 
 
-async def test_who_waits_for_a_turn_when_the_gate_closes_gets_a_closed_error_and_no_turn() -> None:
+async def test_closing_the_gate_raises_closed_error_in_waiting_turns() -> None:
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), pacing=PacingOptions(min_delay_s=1_000), clock=ManualClock())
     await gate.check(f"{SITE}/")
     assert isinstance(gate.try_turn(f"{SITE}/"), NotYet)
@@ -259,7 +259,7 @@ async def _turns(queue: PoliteQueue[None]) -> AsyncIterator[object]:
         yield turn
 
 
-async def test_cancelled_closing_goes_on() -> None:
+async def test_closing_goes_on_after_its_caller_is_cancelled() -> None:
     release = asyncio.Event()
 
     class Stubborn(ScriptedFetcher):

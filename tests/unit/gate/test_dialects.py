@@ -64,7 +64,7 @@ async def test_dialect_governs_how_the_file_is_read(dialect: Dialect) -> None:
             assert verdict.allowed is (path not in denied)
 
 
-async def test_rules_before_any_agent_bind_everybody_in_perl() -> None:
+async def test_rules_before_any_agent_bind_every_agent_in_perl() -> None:
     for dialect, allowed in ((Dialect.PERL, False), (Dialect.KOSTER_1994, True), (Dialect.RFC9309, True)):
         async with Gatekeeper(
             UA, dialect=dialect, fetcher=ScriptedFetcher({SITE: "Disallow: /"}), clock=ManualClock()
@@ -117,7 +117,7 @@ async def test_dialect_governs_how_long_a_file_holds(dialect: Dialect) -> None:
     assert len(fetcher.requests) == (2 if dialect is Dialect.KOSTER_1996 else 8)
 
 
-async def test_google_closes_a_site_for_12_hours_and_opens_it_by_its_copy_then() -> None:
+async def test_google_closes_a_site_for_12_hours_and_then_uses_its_copy() -> None:
     short = FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": "max-age=60"}, b"User-agent: *\nDisallow: /a\n")
     fetcher, clock = ScriptedFetcher({SITE: [short, 503]}), ManualClock()
     async with Gatekeeper(UA, dialect=Dialect.GOOGLE, fetcher=fetcher, clock=clock) as gate:
@@ -136,7 +136,7 @@ class _Forgetful(MemoryStore):
         return None
 
 
-async def test_google_closes_a_site_though_the_store_forgot_its_copy_and_the_gate_has_it_still() -> None:
+async def test_google_closes_a_site_although_the_store_lost_the_copy_that_the_gate_holds() -> None:
     copy = FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": "max-age=6000"}, b"User-agent: *\n")
     for dialect, allowed in ((Dialect.RFC9309, True), (Dialect.GOOGLE, False)):
         fetcher, clock = ScriptedFetcher({SITE: [copy, 503]}), ManualClock()
@@ -149,7 +149,7 @@ async def test_google_closes_a_site_though_the_store_forgot_its_copy_and_the_gat
             assert (await gate.check(f"{SITE}/b")).allowed is allowed
 
 
-async def test_in_perl_a_rule_that_is_a_url_binds_the_site_that_it_names_though_others_have_the_same_file() -> None:
+async def test_perl_rule_that_is_a_url_binds_only_the_site_that_it_names() -> None:
     body = "User-agent: *\nDisallow: http://one.example/\nDisallow: http://two.example/a\n"
     sites = ("http://one.example", "http://two.example", "http://three.example")
     async with Gatekeeper(
@@ -159,7 +159,7 @@ async def test_in_perl_a_rule_that_is_a_url_binds_the_site_that_it_names_though_
         assert [verdict.allowed for verdict in verdicts] == [False, False, False, True, True, True]
 
 
-async def test_what_an_allow_does_not_match_is_counted_and_explained() -> None:
+async def test_url_that_no_allow_matches_is_counted_and_explained() -> None:
     body = "User-agent: ExampleBot\nRobot-version: 2.0.0\nAllow: */index.html\n"
     async with Gatekeeper(
         UA, dialect=Dialect.CONNER_2, fetcher=ScriptedFetcher({SITE: body}), clock=ManualClock()

@@ -64,7 +64,7 @@ async def test_a_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_
         assert gate.statistics().denied == {Reason.USAGE_DISALLOWED: 2}
 
 
-async def test_a_purpose_that_nobody_enforces_denies_nothing() -> None:
+async def test_a_purpose_that_is_not_enforced_denies_nothing() -> None:
     async with _gate({SITE: SIGNALS}, "search", "ai-input") as gate:
         assert await gate.check(PAGE)
 
@@ -79,14 +79,14 @@ async def test_robots_txt_itself_may_be_requested_whatever_it_says() -> None:
         assert (await gate.check(f"{SITE}/robots.txt")).reason is Reason.ROBOTS_TXT
 
 
-async def test_in_report_mode_everything_is_allowed_and_the_reason_told() -> None:
+async def test_report_mode_allows_everything_and_reports_the_reason() -> None:
     async with _gate({SITE: SIGNALS}, "ai-train", mode="report") as gate:
         verdict = await gate.check(PAGE)
         assert verdict
         assert verdict.reason is Reason.USAGE_DISALLOWED
 
 
-async def test_a_reservation_in_tdmrep_json_denies_what_it_is_about() -> None:
+async def test_a_reservation_in_tdmrep_json_denies_the_paths_that_it_covers() -> None:
     async with _gate({SITE: "", TDMREP: RESERVED}, "tdm") as gate:
         verdict = await gate.check(PAGE)
         assert verdict.reason is Reason.USAGE_DISALLOWED
@@ -94,7 +94,7 @@ async def test_a_reservation_in_tdmrep_json_denies_what_it_is_about() -> None:
         assert (await gate.check(f"{SITE}/other")).reason is Reason.NO_RULE
 
 
-async def test_tdmrep_json_is_asked_for_once_in_its_turn_and_only_for_tdm() -> None:
+async def test_tdmrep_json_is_fetched_once_in_its_turn_and_only_for_tdm() -> None:
     clock = ManualClock(autojump=True)
     asked: list[tuple[str, float]] = []
 
@@ -124,7 +124,7 @@ async def test_a_site_without_reservations_reserves_nothing(answer: Answer) -> N
     [500, 503, 429, FetchFault(FaultKind.TIMEOUT, "too late", TDMREP), RuntimeError("broken")],
     ids=["500", "503", "429", "timeout", "fetcher that raises"],
 )
-async def test_a_tdmrep_json_that_cannot_be_got_closes_the_gate_until_it_is_asked_for_again(answer: Answer) -> None:
+async def test_an_unfetchable_tdmrep_json_closes_the_gate_until_it_is_fetched_again(answer: Answer) -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: [answer, "[]"]}, "tdm", clock=clock) as gate:
         verdict = await gate.check(PAGE)
@@ -138,7 +138,7 @@ async def test_a_tdmrep_json_that_cannot_be_got_closes_the_gate_until_it_is_aske
 
 
 @pytest.mark.parametrize("body", ["12", "{}", "[", '"x"', "[" * 100_000, b"\x00\xff"])
-async def test_a_tdmrep_json_that_cannot_be_read_closes_the_gate(body: Answer) -> None:
+async def test_an_unparsable_tdmrep_json_closes_the_gate(body: Answer) -> None:
     async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
         verdict = await gate.check(PAGE)
         assert verdict.reason is Reason.USAGE_UNKNOWN
@@ -165,7 +165,7 @@ async def test_a_tdmrep_json_of_the_media_type_of_web_pages_is_read() -> None:
 
 
 @pytest.mark.parametrize("second", ["[", "<html>please log in</html>", "12"])
-async def test_what_cannot_be_read_takes_back_no_reservation_that_was_read_before(second: str) -> None:
+async def test_an_unparsable_tdmrep_json_keeps_the_previous_reservations(second: str) -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: [RESERVED, second, "[]"]}, "tdm", clock=clock) as gate:
         assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
@@ -175,7 +175,7 @@ async def test_what_cannot_be_read_takes_back_no_reservation_that_was_read_befor
         assert await gate.check(PAGE), "what can be read takes it back"
 
 
-async def test_a_tdmrep_json_is_asked_for_again_after_a_day() -> None:
+async def test_a_tdmrep_json_is_fetched_again_after_a_day() -> None:
     clock = ManualClock(autojump=True)
     fetcher = ScriptedFetcher({SITE: "", TDMREP: ["[]", RESERVED]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
@@ -188,7 +188,7 @@ async def test_a_tdmrep_json_is_asked_for_again_after_a_day() -> None:
         assert fetcher.count(TDMREP) == 2
 
 
-async def test_where_robots_txt_forbids_tdmrep_json_it_is_not_asked_for_and_nothing_is_reserved() -> None:
+async def test_a_tdmrep_json_that_robots_txt_disallows_is_not_fetched_and_reserves_nothing() -> None:
     fetcher = ScriptedFetcher({SITE: "User-agent: *\nDisallow: /.well-known/\n", TDMREP: RESERVED})
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
         assert await gate.check(PAGE)
@@ -196,7 +196,7 @@ async def test_where_robots_txt_forbids_tdmrep_json_it_is_not_asked_for_and_noth
         assert fetcher.count(TDMREP) == 0
 
 
-async def test_try_turn_has_both_files_asked_for_and_then_gives_turns() -> None:
+async def test_try_turn_starts_the_fetch_of_both_files_and_then_grants_turns() -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", clock=clock) as gate:
         turn = gate.try_turn(f"{SITE}/free")
@@ -209,7 +209,7 @@ async def test_try_turn_has_both_files_asked_for_and_then_gives_turns() -> None:
             gate.try_turn(PAGE)
 
 
-async def test_a_queue_hands_out_what_may_be_used_and_refuses_the_rest() -> None:
+async def test_a_queue_hands_out_usable_urls_and_refuses_the_rest() -> None:
     refused: list[object] = []
     async with _gate({SITE: SIGNALS, "https://free.example": "", TDMREP: RESERVED}, "ai-train", "tdm") as gate:
         queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda item, verdict: refused.append(item))
@@ -225,7 +225,7 @@ async def test_a_queue_hands_out_what_may_be_used_and_refuses_the_rest() -> None
     assert refused == [PAGE]
 
 
-async def test_a_queue_waits_for_a_tdmrep_json_that_fails_at_first() -> None:
+async def test_a_queue_waits_for_a_tdmrep_json_that_fails_once() -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: [503, "[]"]}, "tdm", clock=clock) as gate:
         queue: PoliteQueue[str] = PoliteQueue(gate)
@@ -259,7 +259,7 @@ async def test_two_sites_whose_tdmrep_json_redirect_into_each_other_do_not_wait_
     assert [verdict.reason for verdict in verdicts] == [Reason.USAGE_DISALLOWED, Reason.UNAVAILABLE]
 
 
-async def test_a_data_txt_that_redirects_to_what_must_not_be_used_is_not_followed() -> None:
+async def test_a_redirect_of_data_txt_to_a_reserved_path_is_not_followed() -> None:
     data_txt = f"{SITE}/data.txt"
     fetcher = ScriptedFetcher({SITE: "", TDMREP: RESERVED, data_txt: _redirect(data_txt, PAGE), PAGE: "Title: data\n"})
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
@@ -269,7 +269,7 @@ async def test_a_data_txt_that_redirects_to_what_must_not_be_used_is_not_followe
 
 
 @pytest.mark.filterwarnings("ignore:none of the product tokens")
-async def test_a_view_gets_turns_where_only_the_gatekeeper_must_not_ask_for_tdmrep_json() -> None:
+async def test_an_agent_has_turns_where_only_the_gatekeeper_may_not_fetch_tdmrep_json() -> None:
     robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: ExampleBot-Image\nAllow: /\n"
     async with _gate({SITE: robots, TDMREP: RESERVED}, "tdm") as gate:
         queue: PoliteQueue[str] = PoliteQueue(gate.agent(tokens="ExampleBot-Image"))
@@ -278,7 +278,7 @@ async def test_a_view_gets_turns_where_only_the_gatekeeper_must_not_ask_for_tdmr
             assert turn.url == PAGE
 
 
-async def test_try_turn_tells_of_a_site_that_is_too_slow_though_its_tdmrep_json_is_never_asked_for() -> None:
+async def test_try_turn_reports_a_site_that_is_too_slow_although_its_tdmrep_json_is_never_fetched() -> None:
     pacing = PacingOptions(max_crawl_delay_s=100.0, on_long_crawl_delay="skip")
     async with _gate({SITE: "User-agent: *\nCrawl-delay: 9000\n"}, "tdm", pacing=pacing) as gate:
         refused: list[Reason] = []
@@ -291,7 +291,7 @@ async def test_try_turn_tells_of_a_site_that_is_too_slow_though_its_tdmrep_json_
         assert refused == [Reason.TOO_SLOW]
 
 
-async def test_try_turn_alone_has_a_large_tdmrep_json_read_and_asks_for_it_once() -> None:
+async def test_try_turn_alone_has_a_large_tdmrep_json_fetched_once_and_read() -> None:
     clock = ManualClock(autojump=True)
     fetcher = ScriptedFetcher({SITE: "", TDMREP: "[" + " " * 70_000 + "]"})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
@@ -302,7 +302,7 @@ async def test_try_turn_alone_has_a_large_tdmrep_json_read_and_asks_for_it_once(
     assert fetcher.count(TDMREP) == 1
 
 
-async def test_a_tdmrep_json_larger_than_all_that_is_kept_closes_its_own_site_only() -> None:
+async def test_a_tdmrep_json_larger_than_the_cache_closes_its_own_site_only() -> None:
     body = b'["' + b"x" * (40 * 1024 * 1024) + b'"]'
     async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
         assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
@@ -310,7 +310,7 @@ async def test_a_tdmrep_json_larger_than_all_that_is_kept_closes_its_own_site_on
         assert await gate.check("https://free.example/")
 
 
-async def test_a_tdmrep_json_that_holds_for_less_than_the_crawl_delay_is_no_hindrance() -> None:
+async def test_a_tdmrep_json_that_expires_within_the_crawl_delay_does_not_block_the_site() -> None:
     clock = ManualClock(autojump=True)
     fetcher = ScriptedFetcher(
         {SITE: "User-agent: *\nCrawl-delay: 120\n", TDMREP: FetchResponse(404, TDMREP, {"cache-control": "no-cache"})}
@@ -326,7 +326,7 @@ async def test_a_tdmrep_json_that_holds_for_less_than_the_crawl_delay_is_no_hind
         assert fetcher.count(TDMREP) == 2
 
 
-async def test_what_was_asked_for_ahead_ends_with_the_gatekeeper() -> None:
+async def test_prefetches_end_with_the_gatekeeper() -> None:
     fetcher = ScriptedFetcher({SITE: ""})
     clock = ManualClock(autojump=True)
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"})
@@ -340,7 +340,7 @@ async def test_what_was_asked_for_ahead_ends_with_the_gatekeeper() -> None:
     assert not [task for task in asyncio.all_tasks() if "tdmrep" in task.get_name()]
 
 
-async def test_usage_tells_what_both_files_say_and_asks_for_them_itself() -> None:
+async def test_usage_fetches_and_reports_both_files() -> None:
     async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
         usage = await gate.usage(PAGE)
         assert usage is not None
@@ -352,14 +352,14 @@ async def test_usage_tells_what_both_files_say_and_asks_for_them_itself() -> Non
         assert await gate.usage(f"{SITE}/private") is None
 
 
-async def test_a_verdict_tells_of_both_files_where_tdm_is_enforced() -> None:
+async def test_a_verdict_reports_both_files_where_tdm_is_enforced() -> None:
     async with _gate({SITE: SIGNALS, TDMREP: RESERVED}, "tdm") as gate:
         verdict = await gate.check(PAGE)
         assert verdict.usage is not None
         assert str(verdict.usage) == "search=allowed, ai-train=disallowed, tdm=disallowed"
 
 
-async def test_views_enforce_what_their_gatekeeper_does() -> None:
+async def test_agents_enforce_the_purposes_of_their_gatekeeper() -> None:
     async with _gate({SITE: SIGNALS}, "ai-train") as gate:
         assert (
             await gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0").check(PAGE)
@@ -373,13 +373,13 @@ async def test_a_large_tdmrep_json_is_read_beside_the_event_loop() -> None:
         assert gate.peek(PAGE) is not None
 
 
-async def test_a_tdmrep_json_that_was_cut_is_not_read() -> None:
+async def test_a_truncated_tdmrep_json_is_not_read() -> None:
     cut = FetchResponse(200, TDMREP, body=b"[]", truncated=True)
     async with _gate({SITE: "", TDMREP: cut}, "tdm") as gate:
         assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
 
 
-async def test_the_files_are_told_of_as_events() -> None:
+async def test_fetches_of_both_files_are_events() -> None:
     events: list[Event] = []
     async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", pacing=PacingOptions(min_delay_s=0.0)) as gate:
         gate.subscribe(events.append)
@@ -391,7 +391,7 @@ async def test_the_files_are_told_of_as_events() -> None:
 
 
 @pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}, 3, True])
-def test_what_is_no_purpose_is_named(given: Any) -> None:
+def test_an_unknown_purpose_is_refused_by_name(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="enforce_usage"):
         Gatekeeper(UA, enforce_usage=given)
 
@@ -429,7 +429,7 @@ async def test_a_policy_token_that_disallows_is_enforced_with_its_line() -> None
         assert await gate.check(f"{SITE}/art/free")
 
 
-async def test_a_policy_token_that_no_group_names_is_meant_by_the_star() -> None:
+async def test_a_policy_token_without_a_group_falls_under_the_star_group() -> None:
     robots = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
     async with _gate({SITE: robots}, "tdm", "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
         assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
@@ -440,7 +440,7 @@ async def test_without_a_robots_txt_a_policy_token_says_nothing() -> None:
         assert await gate.check(PAGE)
 
 
-async def test_one_robots_txt_is_asked_for_once_for_all_tokens_and_a_queue_hands_out() -> None:
+async def test_robots_txt_is_fetched_once_for_all_tokens_and_a_queue_hands_out() -> None:
     fetcher = ScriptedFetcher({SITE: EXTENDED})
     tokens = {"ai-train": "ExampleBot-Extended", "search": "ExampleBot-Search"}
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), policy_tokens=tokens) as gate:
@@ -455,12 +455,12 @@ async def test_one_robots_txt_is_asked_for_once_for_all_tokens_and_a_queue_hands
 
 
 @pytest.mark.parametrize("given", [{"training": "X"}, {"ai-train": "a token"}, {"ai-train": ""}])
-def test_a_policy_token_that_is_none_is_named(given: Any) -> None:
+def test_an_invalid_policy_token_is_refused_by_name(given: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"policy_tokens|token="):
         Gatekeeper(UA, policy_tokens=given)
 
 
-async def test_within_a_turn_what_would_wait_for_its_own_end_is_told_instead_and_asked_for_behind() -> None:
+async def test_within_a_turn_a_deadlock_is_reported_and_the_file_fetched_in_the_background() -> None:
     clock = ManualClock(autojump=True)
     other = "http://example.com:8080"
     answers = {SITE: "", TDMREP: "[]", other: "", f"{other}/.well-known/tdmrep.json": "[]"}
@@ -473,7 +473,7 @@ async def test_within_a_turn_what_would_wait_for_its_own_end_is_told_instead_and
         assert await gate.check(f"{other}/page")
 
 
-async def test_what_is_unknown_within_a_turn_is_asked_for_behind_and_known_after_it() -> None:
+async def test_file_that_is_unknown_within_a_turn_is_fetched_in_the_background_and_known_afterwards() -> None:
     clock = ManualClock(autojump=True)
     other = "http://example.com:8080"
     tdmrep = f"{other}/.well-known/tdmrep.json"
@@ -489,7 +489,7 @@ async def test_what_is_unknown_within_a_turn_is_asked_for_behind_and_known_after
         assert verdict.reason is Reason.USAGE_DISALLOWED
 
 
-async def test_within_a_turn_of_a_queue_it_is_the_same() -> None:
+async def test_within_a_turn_of_a_queue_a_deadlock_is_reported_too() -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
         queue: PoliteQueue[str] = PoliteQueue(gate)
@@ -498,7 +498,7 @@ async def test_within_a_turn_of_a_queue_it_is_the_same() -> None:
             assert (await gate.check("http://example.com:8080/")).reason is Reason.USAGE_UNKNOWN
 
 
-async def test_a_task_that_was_started_within_a_turn_waits_once_that_is_over() -> None:
+async def test_a_task_started_within_a_turn_may_wait_after_the_turn() -> None:
     clock = ManualClock(autojump=True)
     other = "http://example.com:8080"
     async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
@@ -514,7 +514,7 @@ async def test_a_task_that_was_started_within_a_turn_waits_once_that_is_over() -
         assert await task is Reason.UNAVAILABLE
 
 
-async def test_usage_tells_of_a_tdmrep_json_that_could_not_be_read() -> None:
+async def test_usage_reports_an_unparsable_tdmrep_json() -> None:
     async with _gate({SITE: "", TDMREP: 503}) as gate:
         usage = await gate.usage(PAGE)
         assert usage is not None

@@ -33,11 +33,6 @@ WHY = "by agreement"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: "User-agent: *\nDisallow: /\nCrawl-delay: 7\n"})
 
@@ -49,7 +44,7 @@ async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Ga
         yield gate
 
 
-async def test_robots_txt_is_not_asked(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_exempt_request_fetches_no_robots_txt(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     async with gate.turn(f"{SITE}/page", exempt=WHY) as turn:
         assert (turn.url, turn.verdict.allowed) == (f"{SITE}/page", True)
         assert (turn.verdict.reason, turn.verdict.note) == (Reason.POLICY_EXEMPT, WHY)
@@ -58,7 +53,7 @@ async def test_robots_txt_is_not_asked(gate: Gatekeeper, fetcher: ScriptedFetche
     assert fetcher.requests == []
 
 
-async def test_rules_that_are_known_do_not_bind(gate: Gatekeeper) -> None:
+async def test_exempt_request_is_not_bound_by_known_rules(gate: Gatekeeper) -> None:
     with pytest.raises(Disallowed):
         await gate.take_turn(f"{SITE}/page")
     (await gate.take_turn(f"{SITE}/page", exempt=WHY, max_wait_s=7.0)).end()
@@ -75,7 +70,7 @@ async def test_exemption_needs_a_reason(gate: Gatekeeper, fetcher: ScriptedFetch
     assert gate.statistics().decisions == 0
 
 
-async def test_pace_of_the_crawler_is_kept(gate: Gatekeeper, clock: ManualClock) -> None:
+async def test_exempt_request_keeps_the_pace_of_the_crawler(gate: Gatekeeper, clock: ManualClock) -> None:
     async with gate.turn(f"{SITE}/1", exempt=WHY):
         pass
     with pytest.raises(TooFar) as caught:
@@ -85,14 +80,14 @@ async def test_pace_of_the_crawler_is_kept(gate: Gatekeeper, clock: ManualClock)
     assert clock.monotonic() == pytest.approx(2.0)
 
 
-async def test_pace_that_a_known_robots_txt_asks_for_is_kept(gate: Gatekeeper, clock: ManualClock) -> None:
+async def test_exempt_request_keeps_the_crawl_delay_of_a_known_robots_txt(gate: Gatekeeper, clock: ManualClock) -> None:
     await gate.check(f"{SITE}/")
     with pytest.raises(TooFar) as caught:
         await gate.take_turn(f"{SITE}/", exempt=WHY, max_wait_s=6.9)
     assert caught.value.not_yet.not_before == clock.wall() + 7.0
 
 
-async def test_host_that_asks_to_be_left_alone_is(gate: Gatekeeper) -> None:
+async def test_exempt_request_waits_for_retry_after(gate: Gatekeeper) -> None:
     async with gate.turn(f"{SITE}/", exempt=WHY) as turn:
         turn.observe(429, {"Retry-After": "600"})
     with pytest.raises(TooFar) as caught:
@@ -100,7 +95,7 @@ async def test_host_that_asks_to_be_left_alone_is(gate: Gatekeeper) -> None:
     assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
 
 
-async def test_policy_that_denies_holds(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_denying_policy_outranks_the_exemption(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     gate.set_policy("example.com", HostPolicy(deny=True, reason="they asked us to"))
     with pytest.raises(Disallowed) as caught:
         await gate.take_turn(f"{SITE}/", exempt=WHY)
@@ -110,7 +105,7 @@ async def test_policy_that_denies_holds(gate: Gatekeeper, fetcher: ScriptedFetch
     (await gate.take_turn("https://other.example/", exempt=WHY)).end()
 
 
-async def test_policy_that_denies_from_within_the_wait_on_holds(gate: Gatekeeper) -> None:
+async def test_denying_policy_set_during_the_wait_outranks_the_exemption(gate: Gatekeeper) -> None:
     (await gate.take_turn(f"{SITE}/1", exempt=WHY)).end()
     waiting = asyncio.create_task(gate.take_turn(f"{SITE}/2", exempt=WHY))
     await asyncio.sleep(0)
@@ -121,13 +116,13 @@ async def test_policy_that_denies_from_within_the_wait_on_holds(gate: Gatekeeper
     assert gate.statistics().turns == 0
 
 
-async def test_policy_that_exempts_gives_way_to_the_reason_of_the_request(gate: Gatekeeper) -> None:
+async def test_reason_of_the_request_replaces_that_of_an_exempting_policy(gate: Gatekeeper) -> None:
     gate.set_policy("example.com", HostPolicy(exempt=True, reason="ours"))
     async with gate.turn(f"{SITE}/", exempt=WHY) as turn:
         assert turn.verdict.note == WHY
 
 
-async def test_exempted_is_told_and_counted(gate: Gatekeeper) -> None:
+async def test_exempt_request_is_reported_and_counted(gate: Gatekeeper) -> None:
     events: list[Event] = []
     gate.subscribe(events.append)
     verdict = agent_of(gate).exempted(f"{SITE}/page", WHY)
@@ -139,7 +134,7 @@ async def test_exempted_is_told_and_counted(gate: Gatekeeper) -> None:
     assert (statistics.allowed, statistics.denied) == (1, {Reason.POLICY_DENY: 1})
 
 
-async def test_what_is_no_url_is_not_exempt(gate: Gatekeeper) -> None:
+async def test_invalid_url_is_not_exempt(gate: Gatekeeper) -> None:
     with pytest.raises(InvalidURL):
         await gate.take_turn("mailto:us", exempt=WHY)
     with pytest.raises(InvalidURL):
@@ -147,13 +142,13 @@ async def test_what_is_no_url_is_not_exempt(gate: Gatekeeper) -> None:
     assert gate.statistics().turns == 0
 
 
-async def test_view_of_another_agent_exempts_in_its_own_name(gate: Gatekeeper) -> None:
+async def test_another_agent_exempts_in_its_own_name(gate: Gatekeeper) -> None:
     images = gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0")
     async with images.turn(f"{SITE}/", exempt=WHY) as turn:
         assert "examplebot-image" in str(turn.verdict.agent)
 
 
 @pytest.mark.parametrize("reason", [True, 5, b"ours"])
-async def test_an_exemption_without_a_reason_in_words_is_a_mistake(gate: Gatekeeper, reason: str) -> None:
+async def test_an_exemption_without_a_reason_in_words_is_refused(gate: Gatekeeper, reason: str) -> None:
     with pytest.raises(ConfigurationError, match="give the reason"):
         await gate.take_turn("https://example.com/", exempt=reason)

@@ -80,7 +80,7 @@ async def test_empty_source_yields_nothing(gate: Gatekeeper) -> None:
     assert [item async for item in gate.filter(each(iter(())))] == []
 
 
-async def test_no_more_is_read_than_may_wait(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_no_more_is_read_than_max_pending(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.gate.clear()
     read: list[str] = []
 
@@ -109,7 +109,7 @@ async def test_known_origins_do_not_wait_for_unknown_ones(gate: Gatekeeper, fetc
     assert [item async for item, _ in judged] == ["https://s2.example/yes"]
 
 
-async def test_source_that_raises_loses_nothing_that_it_gave_before(gate: Gatekeeper) -> None:
+async def test_source_that_raises_loses_no_earlier_item(gate: Gatekeeper) -> None:
     def failing() -> Iterator[str]:
         yield "https://s1.example/yes"
         yield "https://s2.example/no"
@@ -161,7 +161,7 @@ async def test_cancelled_consumer_leaves_no_task_behind(gate: Gatekeeper, fetche
     assert asyncio.all_tasks() == before
 
 
-async def test_gate_that_closes_meanwhile_raises(fetcher: ScriptedFetcher) -> None:
+async def test_closing_the_gate_meanwhile_raises(fetcher: ScriptedFetcher) -> None:
     fetcher.gate.clear()
     gate = Gatekeeper(UA, fetcher=fetcher)
     first = asyncio.ensure_future(anext(gate.filter(urls(10))))
@@ -254,7 +254,7 @@ async def test_key_that_raises_ends_like_a_source_that_raises(gate: Gatekeeper) 
     assert sorted(seen) == [0, 1]
 
 
-async def test_cancellation_that_the_source_raises_hangs_nobody(gate: Gatekeeper) -> None:
+async def test_cancellation_raised_by_the_source_hangs_nothing(gate: Gatekeeper) -> None:
     async def cancelled() -> AsyncIterator[str]:
         yield "https://s1.example/yes"
         raise asyncio.CancelledError
@@ -266,7 +266,7 @@ async def test_cancellation_that_the_source_raises_hangs_nobody(gate: Gatekeeper
             await anext(judged)
 
 
-async def test_error_of_the_gate_comes_out_though_the_source_gives_nothing_more(fetcher: ScriptedFetcher) -> None:
+async def test_error_of_the_gate_is_raised_although_the_source_yields_nothing_more(fetcher: ScriptedFetcher) -> None:
     fetcher.gate.clear()
     gate = Gatekeeper(UA, fetcher=fetcher)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from yarl import URL
@@ -21,9 +21,6 @@ from politesse import (
 from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -51,13 +48,7 @@ def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: FILE})
 
 
-@pytest.fixture
-async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        yield gate
-
-
-async def test_escaped_host_is_judged_by_the_file_of_the_host_that_it_means(clock: ManualClock) -> None:
+async def test_escaped_host_is_judged_by_the_file_of_the_decoded_host(clock: ManualClock) -> None:
     fetcher = ScriptedFetcher({"http://www.xn--mnich-kva.com": "User-agent: *\nDisallow: /x\n"})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
         for host in ("www.m%C3%BCnich.com", "WWW.m%c3%bcnich%2Ecom", "www.münich.com", "www.xn--mnich-kva.com"):
@@ -146,20 +137,22 @@ async def test_rules_never_leak_to_another_origin(gate: Gatekeeper, fetcher: Scr
     assert fetcher.count(other) == 1
 
 
-async def test_peek_of_an_unknown_origin_is_none_and_asks_nobody(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_peek_of_an_unknown_origin_is_none_and_fetches_nothing(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
     assert gate.peek(f"{SITE}/x") is None
     await asyncio.sleep(0)
     assert fetcher.requests == []
 
 
-async def test_robots_txt_itself_is_known_without_asking(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_verdict_on_robots_txt_itself_needs_no_fetch(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     verdict = await gate.check(f"{SITE}/robots.txt")
     assert verdict.reason is Reason.ROBOTS_TXT
     assert fetcher.requests == []
 
 
 @pytest.mark.parametrize("answer", [503, 200, FetchFault(FaultKind.DNS, "no such host", SITE)])
-async def test_robots_txt_itself_is_allowed_whatever_came_of_it(answer: int | FetchFault, clock: ManualClock) -> None:
+async def test_robots_txt_itself_is_allowed_whatever_its_outcome(answer: int | FetchFault, clock: ManualClock) -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: answer}), clock=clock) as gate:
         await gate.check(f"{SITE}/")
         assert (await gate.check(f"{SITE}/robots.txt")).allowed
@@ -168,7 +161,7 @@ async def test_robots_txt_itself_is_allowed_whatever_came_of_it(answer: int | Fe
 @pytest.mark.parametrize(
     "url", ["", "/x", "example.com/x", "ftp://example.com/", "https://", "https://h:99999/", "x\0y"]
 )
-async def test_what_is_no_url_raises(gate: Gatekeeper, url: str) -> None:
+async def test_invalid_url_raises(gate: Gatekeeper, url: str) -> None:
     with pytest.raises(InvalidURL):
         gate.peek(url)
     with pytest.raises(InvalidURL):
@@ -182,7 +175,7 @@ async def test_control_character_in_a_known_origin_raises_too(gate: Gatekeeper) 
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.4")
-async def test_unreachable_denies_with_the_fault_and_when_to_ask_again(clock: ManualClock) -> None:
+async def test_unreachable_denies_with_the_fault_and_the_time_of_the_next_fetch(clock: ManualClock) -> None:
     fault = FetchFault(FaultKind.CONNECT, "refused", f"{SITE}/robots.txt")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: fault}), clock=clock) as gate:
         verdict = await gate.check(f"{SITE}/x")
@@ -192,7 +185,7 @@ async def test_unreachable_denies_with_the_fault_and_when_to_ask_again(clock: Ma
     assert "refused" in verdict.explain()
 
 
-async def test_429_defers_until_retry_after_and_then_asks_first(clock: ManualClock) -> None:
+async def test_429_defers_until_retry_after_and_is_then_fetched_again(clock: ManualClock) -> None:
     busy = FetchResponse(429, f"{SITE}/robots.txt", {"retry-after": "120"})
     fetcher = ScriptedFetcher({SITE: [busy, "User-agent: *\nDisallow: /x"]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
@@ -208,7 +201,7 @@ async def test_429_defers_until_retry_after_and_then_asks_first(clock: ManualClo
         assert fetcher.count(SITE) == 2
 
 
-async def test_age_is_that_of_the_copy_at_the_decision(gate: Gatekeeper, clock: ManualClock) -> None:
+async def test_age_of_a_verdict_is_the_age_of_the_copy_at_the_decision(gate: Gatekeeper, clock: ManualClock) -> None:
     assert (await gate.check(f"{SITE}/")).age_s == 0
     clock.advance(500)
     verdict = gate.peek(f"{SITE}/")
@@ -217,7 +210,7 @@ async def test_age_is_that_of_the_copy_at_the_decision(gate: Gatekeeper, clock: 
     assert "500 s old" in verdict.explain()
 
 
-async def test_near_its_end_a_copy_is_asked_for_again_behind_the_answer(
+async def test_copy_near_its_end_is_refreshed_in_the_background(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     await gate.check(f"{SITE}/")
@@ -233,7 +226,7 @@ async def test_near_its_end_a_copy_is_asked_for_again_behind_the_answer(
     assert not new.allowed
 
 
-async def test_views_share_the_copy_and_judge_by_their_own_groups(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_agents_share_the_copy_and_judge_by_their_own_groups(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
     other = gate.agent(tokens="ExampleBot-Video", user_agent="ExampleBot-Video/1.0")
     assert not await images.check(f"{SITE}/images/x")
@@ -244,12 +237,12 @@ async def test_views_share_the_copy_and_judge_by_their_own_groups(gate: Gatekeep
     assert (await images.check(f"{SITE}/images/x")).agent == "examplebot-image,examplebot"
 
 
-async def test_view_with_tokens_that_no_file_could_name_is_refused(gate: Gatekeeper) -> None:
+async def test_agent_with_invalid_tokens_is_refused(gate: Gatekeeper) -> None:
     with pytest.raises(ConfigurationError):
         gate.agent(tokens=["Example Bot"])
 
 
-async def test_denied_host_is_not_even_asked_for_robots_txt(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_robots_txt_of_a_denied_host_is_not_fetched(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     gate.set_policy("Example.com", HostPolicy(deny=True, reason="asked us to stay away"))
     for url in (f"{SITE}/open", "http://example.com:8080/x", "https://example.com./x"):
         verdict = await gate.check(url)
@@ -258,7 +251,7 @@ async def test_denied_host_is_not_even_asked_for_robots_txt(gate: Gatekeeper, fe
     assert fetcher.requests == []
 
 
-async def test_exempt_host_is_allowed_and_says_why(gate: Gatekeeper) -> None:
+async def test_exempt_host_is_allowed_with_its_reason(gate: Gatekeeper) -> None:
     await gate.check(f"{SITE}/private")
     gate.set_policy("example.com", HostPolicy(exempt=True, reason="our own server"))
     verdict = await gate.check(f"{SITE}/private")
@@ -268,14 +261,14 @@ async def test_exempt_host_is_allowed_and_says_why(gate: Gatekeeper) -> None:
     assert not await gate.check(f"{SITE}/private")
 
 
-async def test_policy_of_one_host_leaves_others_alone(gate: Gatekeeper) -> None:
+async def test_policy_of_one_host_affects_no_other(gate: Gatekeeper) -> None:
     gate.set_policy("partner.example", HostPolicy(deny=True))
     assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
     assert (await gate.check(f"{SITE}/x")).reason is Reason.NO_RULE
 
 
 @pytest.mark.parametrize("host", ["", "https://example.com", "example.com/path", "example.com?x", "a b"])
-async def test_policy_for_what_is_no_host_is_refused(gate: Gatekeeper, host: str) -> None:
+async def test_policy_for_an_invalid_host_is_refused(gate: Gatekeeper, host: str) -> None:
     with pytest.raises(InvalidURL):
         gate.set_policy(host, HostPolicy(deny=True))
 
@@ -283,12 +276,12 @@ async def test_policy_for_what_is_no_host_is_refused(gate: Gatekeeper, host: str
 @pytest.mark.parametrize(
     "wrong", [{"deny": True, "exempt": True, "reason": "x"}, {"exempt": True}, {"exempt": True, "reason": " "}]
 )
-def test_policy_that_cannot_be_meant_is_refused(wrong: dict[str, bool | str]) -> None:
+def test_invalid_policy_is_refused(wrong: dict[str, bool | str]) -> None:
     with pytest.raises(ConfigurationError):
         HostPolicy(**wrong)  # type: ignore[arg-type]
 
 
-async def test_forget_has_the_next_question_ask_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_check_after_forget_fetches_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     await gate.check(f"{SITE}/")
     await gate.forget(f"{SITE}/any/page")
     assert gate.peek(f"{SITE}/") is None
@@ -297,7 +290,7 @@ async def test_forget_has_the_next_question_ask_again(gate: Gatekeeper, fetcher:
     assert fetcher.requests[1].validators is None
 
 
-async def test_report_mode_allows_and_tells_what_it_would_have_denied(clock: ManualClock) -> None:
+async def test_report_mode_allows_and_reports_denials(clock: ManualClock) -> None:
     fetcher = ScriptedFetcher({SITE: FILE, "https://down.example": 503})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
         for url, reason in ((f"{SITE}/private", Reason.DISALLOW_RULE), ("https://down.example/", Reason.UNREACHABLE)):
@@ -310,7 +303,9 @@ async def test_report_mode_allows_and_tells_what_it_would_have_denied(clock: Man
         assert gate.statistics().denied == {Reason.DISALLOW_RULE: 2, Reason.UNREACHABLE: 2}
 
 
-async def test_batch_keeps_its_order_and_asks_each_origin_once(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_batch_keeps_its_order_and_fetches_each_robots_txt_once(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
     urls = [f"{SITE}/private", "https://b.example/", "no url", f"{SITE}/x", "https://b.example/2", f"{SITE}/private"]
     verdicts = await gate.check_batch(urls)
     assert [verdict.url for verdict in verdicts] == urls
@@ -326,7 +321,7 @@ async def test_batch_keeps_its_order_and_asks_each_origin_once(gate: Gatekeeper,
     assert (fetcher.count(SITE), fetcher.count("https://b.example")) == (1, 1)
 
 
-async def test_batch_asks_its_origins_at_the_same_time(clock: ManualClock) -> None:
+async def test_batch_fetches_from_its_origins_concurrently(clock: ManualClock) -> None:
     fetcher = ScriptedFetcher()
     fetcher.gate.clear()
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
@@ -348,9 +343,7 @@ async def test_one_url_instead_of_many_is_refused(gate: Gatekeeper) -> None:
         gate.filter(f"{SITE}/")
 
 
-async def test_hundred_questions_about_an_unseen_origin_make_one_request(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
+async def test_hundred_checks_of_an_unknown_origin_make_one_request(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.gate.clear()
     tasks = [asyncio.ensure_future(gate.check(f"{SITE}/{'private' if n % 2 else 'open'}/{n}")) for n in range(100)]
     while not fetcher.requests:
@@ -369,7 +362,7 @@ async def test_hundred_questions_about_an_unseen_origin_make_one_request(
             assert verdict.allowed is (n % 2 == 0)
 
 
-async def test_events_tell_fetches_and_decisions(gate: Gatekeeper) -> None:
+async def test_events_report_fetches_and_decisions(gate: Gatekeeper) -> None:
     events: list[Event] = []
     end = gate.subscribe(events.append)
     await gate.check(f"{SITE}/private")
@@ -400,7 +393,7 @@ async def test_statistics_count_every_verdict_once(gate: Gatekeeper) -> None:
     assert statistics.entries_bytes > 0
 
 
-async def test_closed_gate_answers_no_more(fetcher: ScriptedFetcher) -> None:
+async def test_closed_gate_raises_from_every_check(fetcher: ScriptedFetcher) -> None:
     gate = Gatekeeper(UA, fetcher=fetcher)
     await gate.check(f"{SITE}/")
     await gate.aclose()
@@ -414,7 +407,7 @@ async def test_closed_gate_answers_no_more(fetcher: ScriptedFetcher) -> None:
     assert fetcher.closed
 
 
-async def test_who_waits_when_the_gate_closes_is_told(fetcher: ScriptedFetcher) -> None:
+async def test_closing_the_gate_raises_in_pending_checks(fetcher: ScriptedFetcher) -> None:
     fetcher.gate.clear()
     gate = Gatekeeper(UA, fetcher=fetcher)
     waiting = [asyncio.ensure_future(gate.check(f"{SITE}/{n}")) for n in range(3)]
@@ -424,7 +417,7 @@ async def test_who_waits_when_the_gate_closes_is_told(fetcher: ScriptedFetcher) 
     assert [type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)] == [ClosedError] * 3
 
 
-async def test_repr_tells_what_is_going_on(gate: Gatekeeper) -> None:
+async def test_repr_shows_the_state_of_the_gate(gate: Gatekeeper) -> None:
     await gate.check(f"{SITE}/")
     assert repr(gate) == "<Gatekeeper examplebot (enforce): 1 origins known, 0 being fetched>"
     assert repr(await gate.check(f"{SITE}/x")) == "<Verdict allowed: https://example.com/x (no rule matches)>"
@@ -445,12 +438,12 @@ async def test_explanation_escapes_what_could_steer_a_terminal(clock: ManualCloc
         {"fetcher": ScriptedFetcher(), "session": object()},
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         Gatekeeper(UA, **wrong)  # type: ignore[arg-type]
 
 
-async def test_peek_outside_the_event_loop_answers_all_the_same(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+async def test_peek_works_outside_the_event_loop(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
     await gate.check(f"{SITE}/")
     clock.advance(0.95 * 86_400)
@@ -461,7 +454,7 @@ async def test_peek_outside_the_event_loop_answers_all_the_same(fetcher: Scripte
 
 
 @pytest.mark.parametrize("url", ["https://example.com/a\nb", "https://example.com/a\udce9"])
-async def test_error_names_the_whole_url_that_was_given(url: str) -> None:
+async def test_error_names_the_whole_url(url: str) -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         await gate.check("https://example.com/")
         with pytest.raises(InvalidURL) as caught:
@@ -469,7 +462,7 @@ async def test_error_names_the_whole_url_that_was_given(url: str) -> None:
     assert caught.value.url == url
 
 
-async def test_host_that_is_denied_while_its_robots_txt_is_waited_for_is_denied() -> None:
+async def test_policy_set_during_the_fetch_of_robots_txt_denies() -> None:
     fetcher = ScriptedFetcher()
     fetcher.gate.clear()
     async with Gatekeeper(UA, fetcher=fetcher) as gate:
@@ -510,7 +503,7 @@ async def test_policy_of_the_wrong_kind_is_refused_at_once() -> None:
         assert not await gate.check("http://[::1]/")
 
 
-async def test_url_longer_than_servers_take_is_refused_whether_its_origin_is_known_or_not() -> None:
+async def test_url_longer_than_servers_accept_is_refused_whether_its_origin_is_known_or_not() -> None:
     hostile = "User-agent: *\n" + "Disallow: /" + "*a" * 100_000 + "b\n"
     url = "https://example.com/" + "a" * MAX_URL_LENGTH
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({"https://example.com": hostile})) as gate:

@@ -48,7 +48,7 @@ def test_mozilla_needs_a_token() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "Foo Bar", "Foobot/2.1", "Foobot*", " Foobot ", "ツ", "a,b", "*"])
-def test_token_that_no_file_could_name_is_refused(token: str) -> None:
+def test_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(ConfigurationError, match="token="):
         Identity.of(UA, token)
 
@@ -63,18 +63,18 @@ def test_token_with_digits_is_accepted_with_a_warning() -> None:
         assert Identity.of("MJ12bot/1.0 (+https://example.com)").tokens == ("mj12bot",)
 
 
-def test_token_that_the_user_agent_does_not_contain_is_warned_of() -> None:
+def test_token_missing_from_the_user_agent_causes_a_warning() -> None:
     with pytest.warns(PolitesseWarning, match="occurs in the User-Agent"):
         Identity.of(UA, "OtherBot")
 
 
-def test_ordinary_identity_warns_of_nothing() -> None:
+def test_ordinary_identity_causes_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Identity.of(UA, "examplebot")
 
 
 @pytest.mark.parametrize("given", [None, 5, b"ExampleBot/1.0"])
-def test_a_user_agent_that_is_no_text_is_named(given: Any) -> None:
+def test_a_user_agent_that_is_no_str_is_refused_by_name(given: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"user_agent=.*: give a str"):
         Gatekeeper(given)

@@ -36,14 +36,14 @@ async def settle_in(gate: Gatekeeper) -> None:
     gate.try_turn(URL)  # which arms a timer
 
 
-def test_who_would_wait_for_a_turn_in_another_loop_is_told() -> None:
+def test_waiting_for_a_turn_in_another_loop_raises() -> None:
     gate = make_gate()
     asyncio.run(settle_in(gate))
     with pytest.raises(WrongEventLoop, match="one for each"):
         asyncio.run(take(gate))
 
 
-def test_a_queue_in_another_loop_is_told() -> None:
+def test_using_a_queue_in_another_loop_raises() -> None:
     gate = make_gate()
     asyncio.run(settle_in(gate))
 
@@ -57,7 +57,7 @@ def test_a_queue_in_another_loop_is_told() -> None:
         asyncio.run(crawl())
 
 
-def test_who_would_wait_for_a_robots_txt_that_another_loop_asks_for_is_told() -> None:
+def test_waiting_for_a_fetch_of_another_loop_raises() -> None:
     fetcher = ScriptedFetcher()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=ManualClock())
 
@@ -80,7 +80,7 @@ def test_who_would_wait_for_a_robots_txt_that_another_loop_asks_for_is_told() ->
         other.close()
 
 
-def test_what_is_known_is_told_where_no_loop_runs() -> None:
+def test_known_verdicts_are_returned_where_no_loop_runs() -> None:
     gate = make_gate()
     asyncio.run(settle_in(gate))
     assert gate.peek(URL)
@@ -127,7 +127,7 @@ async def _later(ask: Callable[[], object]) -> object:
 @pytest.mark.parametrize("view", ["gate", "view"])
 @pytest.mark.parametrize("url", [URL, "https://unknown.example/", "https://partner.example/", f"{SITE}/robots.txt"])
 @pytest.mark.parametrize("use", USES)
-def test_every_use_in_another_loop_is_told(use: str, url: str, view: str) -> None:
+def test_every_use_in_another_loop_raises(use: str, url: str, view: str) -> None:
     gate = make_gate()
     gate.set_policy("partner.example", HostPolicy(exempt=True, reason="a partner"))
     asyncio.run(settle_in(gate))
@@ -137,7 +137,7 @@ def test_every_use_in_another_loop_is_told(use: str, url: str, view: str) -> Non
         )
 
 
-def test_a_loop_beside_that_of_the_gate_is_told_while_both_run() -> None:
+def test_use_in_a_second_loop_raises_while_both_run() -> None:
     async def ask_from_a_thread() -> None:
         async with make_gate() as gate:
             await gate.check(URL)
@@ -149,7 +149,7 @@ def test_a_loop_beside_that_of_the_gate_is_told_while_both_run() -> None:
     asyncio.run(ask_from_a_thread())
 
 
-def test_forgetting_and_policies_belong_to_the_loop_too() -> None:
+def test_forget_and_set_policy_are_bound_to_the_loop_too() -> None:
     gate = make_gate()
     asyncio.run(settle_in(gate))
     for use in (gate.forget(URL), _later(lambda: gate.set_policy("example.com", None))):
@@ -157,7 +157,7 @@ def test_forgetting_and_policies_belong_to_the_loop_too() -> None:
             asyncio.run(use)
 
 
-def test_a_gate_that_was_entered_in_one_loop_is_used_in_no_other() -> None:
+def test_a_gate_entered_in_one_loop_cannot_be_used_in_another() -> None:
     gate = make_gate()
 
     async def enter() -> None:
@@ -177,7 +177,7 @@ def test_a_gate_whose_loop_is_gone_can_still_be_closed_in_another() -> None:
     assert fetcher.closed
 
 
-def test_a_gate_is_not_closed_beside_its_running_loop() -> None:
+def test_closing_a_gate_beside_its_running_loop_raises() -> None:
     async def close_from_a_thread() -> None:
         async with make_gate() as gate:
             await gate.check(URL)

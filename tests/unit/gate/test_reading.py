@@ -80,7 +80,7 @@ async def test_no_thread_outlives_a_gate_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize(("status", "option"), [(403, {"on_forbidden": "disallow"}), (429, {})])
-async def test_record_is_read_by_the_policy_of_its_reader(status: int, option: dict[str, str]) -> None:
+async def test_stored_record_is_judged_by_the_options_of_its_reader(status: int, option: dict[str, str]) -> None:
     store = MemoryStore()
     lenient = CacheOptions(on_too_many_requests="allow")
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: status}), store=store, cache=lenient)
@@ -90,7 +90,7 @@ async def test_record_is_read_by_the_policy_of_its_reader(status: int, option: d
         assert not await other.check(f"{SITE}/")
 
 
-async def test_forget_is_not_undone_by_a_flight_that_reads_the_store() -> None:
+async def test_forget_is_not_undone_by_a_pending_read_of_the_store() -> None:
     reading, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(MemoryStore):

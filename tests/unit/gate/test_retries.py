@@ -64,7 +64,7 @@ def says(**headers: str) -> Headers:
 @pytest.mark.clause("RFC 9110 10.2.3")
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("retry_after", ["0", "1", "59", EPOCH])
-async def test_short_retry_after_leaves_the_doubling_of_the_waits_for_robots_txt(status: int, retry_after: str) -> None:
+async def test_short_retry_after_does_not_shorten_the_backoff_of_robots_txt(status: int, retry_after: str) -> None:
     clock = ManualClock()
     server = Server(clock, f"{SITE}/robots.txt", status, says(retry_after=retry_after))
     async with Gatekeeper(UA, fetcher=server, clock=clock) as gate:
@@ -76,7 +76,7 @@ async def test_short_retry_after_leaves_the_doubling_of_the_waits_for_robots_txt
 
 
 @pytest.mark.parametrize("behind_s", [600, 7200, -600, -7200])
-async def test_retry_after_as_a_date_is_one_of_the_clock_of_the_server(behind_s: float) -> None:
+async def test_retry_after_as_a_date_is_read_by_the_clock_of_the_server(behind_s: float) -> None:
     clock = ManualClock()
 
     def headers(now_wall: float) -> dict[str, str]:
@@ -94,7 +94,9 @@ async def test_retry_after_as_a_date_is_one_of_the_clock_of_the_server(behind_s:
 
 
 @pytest.mark.parametrize("date", [None, "yesterday"])
-async def test_retry_after_as_a_past_date_of_a_server_without_a_clock_leaves_the_doubling(date: str | None) -> None:
+async def test_retry_after_in_the_past_from_a_server_without_a_clock_does_not_shorten_the_backoff(
+    date: str | None,
+) -> None:
     clock = ManualClock()
 
     def headers(now_wall: float) -> dict[str, str]:
@@ -108,7 +110,7 @@ async def test_retry_after_as_a_past_date_of_a_server_without_a_clock_leaves_the
 
 
 @pytest.mark.parametrize("retry_after", ["0", "1", EPOCH])
-async def test_short_retry_after_leaves_the_doubling_of_the_waits_for_another_file(retry_after: str) -> None:
+async def test_short_retry_after_does_not_shorten_the_backoff_of_another_file(retry_after: str) -> None:
     clock = ManualClock(autojump=True)
     server = Server(clock, DATA_TXT, 500, says(retry_after=retry_after))  # 429 and 503 close the host for pages, too
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
@@ -121,7 +123,7 @@ async def test_short_retry_after_leaves_the_doubling_of_the_waits_for_another_fi
 
 
 @pytest.mark.parametrize("behind_s", [3600, -3600])
-async def test_page_that_was_refused_until_a_date_closes_its_host_by_the_clock_of_the_server(behind_s: float) -> None:
+async def test_page_refused_until_a_date_closes_its_host_by_the_clock_of_the_server(behind_s: float) -> None:
     clock = ManualClock(autojump=True)
     theirs = clock.wall() - behind_s
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: FILE}), clock=clock) as gate:
@@ -135,7 +137,7 @@ async def test_page_that_was_refused_until_a_date_closes_its_host_by_the_clock_o
 
 
 @pytest.mark.parametrize("behind_s", [3600, -3600])
-async def test_quota_until_a_unix_time_is_one_of_the_clock_of_the_server(behind_s: float) -> None:
+async def test_quota_reset_at_a_unix_time_is_read_by_the_clock_of_the_server(behind_s: float) -> None:
     clock = ManualClock(autojump=True)
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: FILE}), clock=clock) as gate:
         async with gate.turn(f"{SITE}/1") as turn:
@@ -201,7 +203,7 @@ async def test_long_cache_control_is_read_to_its_end(extension: str, directive: 
         assert await fetches_in(gate, clock, server, 1) == 2
 
 
-async def test_429_defers_though_an_older_copy_served_while_robots_txt_was_unreachable() -> None:
+async def test_429_defers_although_an_older_copy_served_while_robots_txt_was_unreachable() -> None:
     clock = ManualClock()
     url = f"{SITE}/robots.txt"
     answers: list[FetchResponse | int] = [
@@ -223,7 +225,7 @@ async def test_429_defers_though_an_older_copy_served_while_robots_txt_was_unrea
 
 
 @pytest.mark.parametrize(("passed", "reason"), [(550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)])
-async def test_store_that_forgot_makes_a_429_no_more_lenient(passed: float, reason: Reason) -> None:
+async def test_record_that_the_store_lost_makes_a_429_no_more_lenient(passed: float, reason: Reason) -> None:
     clock, store = ManualClock(), MemoryStore()
     url = f"{SITE}/robots.txt"
     fresh = FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x")
@@ -244,7 +246,7 @@ async def test_store_that_forgot_makes_a_429_no_more_lenient(passed: float, reas
 
 
 @pytest.mark.parametrize("answer", [503, ConnectionError("refused")])
-async def test_a_robots_txt_that_is_unreachable_at_one_port_holds_up_no_other_port_of_the_host(
+async def test_an_unreachable_robots_txt_at_one_port_delays_no_other_port_of_the_host(
     answer: int | Exception,
 ) -> None:
     dead, live = "http://host.example:1", "http://host.example"

@@ -43,7 +43,7 @@ def conditions(fetcher: ScriptedFetcher, url: str) -> list[bool]:
 @pytest.mark.parametrize(
     ("kept", "named"), [('"open"', '"closed"'), ('W/"open"', '"closed"'), ('"open"', 'W/"closed"'), ("", '"closed"')]
 )
-async def test_304_about_another_file_has_robots_txt_asked_for_without_conditions(kept: str, named: str) -> None:
+async def test_304_about_another_file_causes_an_unconditional_fetch_of_robots_txt(kept: str, named: str) -> None:
     answers: list[Answer] = [
         found(ROBOTS_TXT, OPEN, kept),
         not_modified(ROBOTS_TXT, named),
@@ -72,9 +72,7 @@ async def test_304_about_another_file_has_robots_txt_asked_for_without_condition
     ],
     ids=["etag-that-is-no-ascii", "earlier-date", "earlier-date-and-no-etag"],
 )
-async def test_304_that_only_shows_by_an_odd_validator_that_it_is_about_another_file_renews_nothing(
-    kept: dict[str, str], named: dict[str, str]
-) -> None:
+async def test_304_with_an_unexpected_validator_renews_nothing(kept: dict[str, str], named: dict[str, str]) -> None:
     answers: list[Answer] = [
         FetchResponse(200, ROBOTS_TXT, {"cache-control": "max-age=3600"} | kept, OPEN.encode()),
         FetchResponse(304, ROBOTS_TXT, named, conditional=True),
@@ -100,7 +98,7 @@ async def test_304_about_the_same_file_renews_the_copy_by_one_request(kept: str,
     assert conditions(fetcher, ROBOTS_TXT) == [False, True, True, True]
 
 
-async def test_server_that_answers_304_without_conditions_too_is_unreachable() -> None:
+async def test_304_to_an_unconditional_request_means_unreachable() -> None:
     answers: list[Answer] = [found(ROBOTS_TXT, OPEN, '"open"'), not_modified(ROBOTS_TXT, '"closed"')]
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: answers})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=OPTIONS) as gate:
@@ -116,7 +114,7 @@ async def test_server_that_answers_304_without_conditions_too_is_unreachable() -
 
 
 @pytest.mark.parametrize("lies", [True, False])
-async def test_second_304_confirms_nothing_whatever_it_names(*, lies: bool) -> None:
+async def test_second_304_confirms_nothing_whatever_its_validator(*, lies: bool) -> None:
     second = FetchResponse(304, ROBOTS_TXT, {"etag": '"open"'}, conditional=lies)
     answers: list[Answer] = [found(ROBOTS_TXT, OPEN, '"open"'), not_modified(ROBOTS_TXT, '"closed"'), second]
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: answers})
@@ -126,7 +124,7 @@ async def test_second_304_confirms_nothing_whatever_it_names(*, lies: bool) -> N
         assert (await gate.check(f"{SITE}/")).reason is Reason.UNREACHABLE
 
 
-async def test_304_about_another_file_does_not_renew_a_copy_out_of_the_store() -> None:
+async def test_304_about_another_file_does_not_renew_a_stored_copy() -> None:
     store = MemoryStore()
     clock = ManualClock()
     fetcher = ScriptedFetcher({SITE: found(ROBOTS_TXT, OPEN, '"open"')})
@@ -139,7 +137,7 @@ async def test_304_about_another_file_does_not_renew_a_copy_out_of_the_store() -
     assert conditions(fetcher, ROBOTS_TXT) == [True, False]
 
 
-async def test_304_about_another_file_has_a_file_of_the_site_asked_for_without_conditions() -> None:
+async def test_304_about_another_file_causes_an_unconditional_fetch_of_a_site_file() -> None:
     answers: list[Answer] = [
         found(DATA_TXT, "Dataset: /old.csv\n", '"old"'),
         not_modified(DATA_TXT, '"new"'),
@@ -154,7 +152,7 @@ async def test_304_about_another_file_has_a_file_of_the_site_asked_for_without_c
     assert conditions(fetcher, DATA_TXT) == [False, True, False]
 
 
-async def test_file_of_a_site_that_answers_304_without_conditions_too_is_to_be_retried() -> None:
+async def test_site_file_answered_by_304_without_conditions_is_retried() -> None:
     answers: list[Answer] = [found(DATA_TXT, "Dataset: /old.csv\n", '"old"'), not_modified(DATA_TXT, '"new"')]
     clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({DATA_TXT: answers})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=OPTIONS) as gate:

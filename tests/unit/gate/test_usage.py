@@ -32,14 +32,14 @@ async def test_preference_stands_beside_the_verdict() -> None:
         assert train(await asked.check(f"{SITE}/open/page")) is Preference.ALLOWED
 
 
-async def test_peek_and_other_spellings_tell_the_same() -> None:
+async def test_peek_and_other_spellings_report_the_same_usage() -> None:
     async with gate() as asked:
         await asked.check(f"{SITE}/")
         for url in (f"{SITE}/open", "HTTPS://EXAMPLE.com/open", f"{SITE}/%6Fpen", f"{SITE}/x/../open"):
             assert train(asked.peek(url)) is Preference.ALLOWED, url
 
 
-async def test_denied_page_has_no_preferences_be_it_only_reported() -> None:
+async def test_denied_page_has_no_preferences_even_in_report_mode() -> None:
     async with gate() as asked:
         verdict = await asked.check(f"{SITE}/private")
         assert (verdict.allowed, verdict.usage) == (False, None)
@@ -48,7 +48,7 @@ async def test_denied_page_has_no_preferences_be_it_only_reported() -> None:
         assert (verdict.allowed, verdict.usage) == (True, None)
 
 
-async def test_without_a_word_about_it_nothing_is_stated() -> None:
+async def test_preference_is_unstated_where_the_file_has_none() -> None:
     async with gate() as asked:
         assert (await asked.check(f"{SILENT}/page")).usage is NOTHING_STATED
         asked.set_policy("exempt.example", HostPolicy(exempt=True, reason="our own"))
@@ -64,7 +64,7 @@ async def test_verdict_outlives_the_entry_that_it_came_from() -> None:
         assert train(verdict) is Preference.DISALLOWED
 
 
-def test_what_is_asked_for_is_made_when_it_is_asked() -> None:
+def test_usage_is_built_on_first_access() -> None:
     class Said:
         asked = 0
 
@@ -84,7 +84,7 @@ def test_what_is_asked_for_is_made_when_it_is_asked() -> None:
 
 
 @pytest.mark.parametrize("url", ["mailto:us", "https://"])
-async def test_what_is_no_url_has_no_usage(url: str) -> None:
+async def test_invalid_url_has_no_usage(url: str) -> None:
     async with gate() as asked:
         (verdict,) = await asked.check_batch([url])
         assert (verdict.reason, verdict.usage) == (Reason.INVALID_URL, None)

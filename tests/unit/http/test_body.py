@@ -66,7 +66,7 @@ def test_a_body_is_decoded_however_it_is_cut_into_pieces(
     st.lists(st.binary(max_size=200), max_size=4),
     st.integers(1, 300),
 )
-def test_what_was_encoded_is_what_is_read(
+def test_decoding_returns_the_octets_that_were_encoded(
     codec: tuple[str, Callable[[bytes], bytes]], parts: list[bytes], step: int
 ) -> None:
     encoding, encode = codec
@@ -80,7 +80,7 @@ def test_the_name_of_an_encoding_has_no_case_and_no_blanks(encoding: str) -> Non
 
 
 @EVERY_CODEC
-def test_no_octets_at_all_are_a_broken_body_if_encoded(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+def test_empty_body_with_an_encoding_is_broken(encoding: str, encode: Callable[[bytes], bytes]) -> None:
     if encoding in {"", "identity"}:
         assert BoundedBody(encoding, LIMIT).finish() == (b"", False)
         return
@@ -96,7 +96,7 @@ def test_an_encoded_empty_file_is_an_empty_file(encoding: str, encode: Callable[
 
 @pytest.mark.clause("RFC 1952 2.2")
 @pytest.mark.parametrize("step", [1, 3, 1 << 16])
-def test_gzip_members_one_behind_the_other_are_one_file(step: int) -> None:
+def test_consecutive_gzip_members_are_one_file(step: int) -> None:
     octets = gzip.compress(b"User-agent: *\n") + gzip.compress(b"") + gzip.compress(b"Disallow: /private\n")
     assert _read("gzip", octets, step=step) == (FILE, False)
 
@@ -111,7 +111,7 @@ def test_a_gzip_member_that_starts_a_new_piece_is_read() -> None:
 @COMPRESSED
 @pytest.mark.parametrize("step", [1, 1 << 16])
 @pytest.mark.parametrize("padding", [b"\x00" * 500, b"\n", b"trailing words"])
-def test_padding_behind_the_last_member_is_dropped(
+def test_padding_after_the_last_member_is_dropped(
     encoding: str, encode: Callable[[bytes], bytes], padding: bytes, step: int
 ) -> None:
     assert _read(encoding, encode(FILE) + padding, step=step) == (FILE, False)
@@ -247,7 +247,7 @@ def test_a_cut_allow_opens_nothing() -> None:
     assert not RobotsTxt.parse(body).rules_for("ExampleBot").allowed("/a")
 
 
-def test_what_follows_the_limit_is_ignored() -> None:
+def test_octets_after_the_limit_are_ignored() -> None:
     file = _filled(b"Disallow: /a\n", LIMIT) + b"Disallow: /behind\n"
     body, truncated = _read("", file)
     assert (body, truncated) == (file[:LIMIT], True)
@@ -273,7 +273,7 @@ def test_the_cut_falls_on_the_end_of_a_line(body: bytes, limit: int, kept: bytes
     assert cut_at_line_end(body, limit) == kept
 
 
-def test_a_single_line_longer_than_the_limit_leaves_nothing() -> None:
+def test_a_single_line_longer_than_the_limit_is_dropped() -> None:
     assert _read("", b"Disallow: /" + b"a" * LIMIT) == (b"", True)
 
 
@@ -295,12 +295,12 @@ def test_a_bomb_is_stopped_at_the_limit_with_bounded_memory(
 
 
 @COMPRESSED
-def test_no_more_octets_are_wanted_once_the_limit_is_passed(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+def test_feed_stops_once_the_limit_is_passed(encoding: str, encode: Callable[[bytes], bytes]) -> None:
     body = BoundedBody(encoding, LIMIT)
     assert body.feed(encode(b"Disallow: /a\n" * 1_000_000)) is False
 
 
-def test_a_plain_body_is_not_wanted_beyond_the_limit() -> None:
+def test_feed_stops_at_the_limit_of_a_plain_body() -> None:
     body = BoundedBody("", LIMIT)
     assert body.feed(b"#" * LIMIT)  # one more octet tells whether the limit is the end of a line
     assert body.feed(b"\n" + b"#" * 1_000_000) is False
@@ -314,20 +314,20 @@ def test_gzip_members_that_decode_to_nothing_are_bounded() -> None:
     assert caught.value.kind is FaultKind.ENCODING
 
 
-def test_endless_padding_behind_a_gzip_body_is_bounded() -> None:
+def test_endless_padding_after_a_gzip_body_is_bounded() -> None:
     with pytest.raises(BodyError, match="encoded octets"):
         _read("gzip", gzip.compress(FILE) + bytes(100 << 16))
 
 
 @pytest.mark.parametrize("step", [1, 3, 255, 256, 1 << 16])
-def test_the_bound_on_encoded_octets_is_met_behind_the_limit_in_whatever_pieces_they_come(step: int) -> None:
+def test_the_bound_on_encoded_octets_holds_after_the_limit_however_they_are_cut(step: int) -> None:
     octets = zlib.compress(b"a\n" * 400, 0)  # stored, so that more than twice the limit comes, but behind it
     assert len(octets) > 2 * 200
     assert _read("deflate", octets, limit=200, step=step) == (b"a\n" * 100, True)
 
 
 @pytest.mark.parametrize("step", [1, 3, 255, 256, 1 << 16])
-def test_a_fault_close_behind_the_limit_is_a_fault_in_whatever_pieces_it_comes(step: int) -> None:
+def test_a_fault_just_after_the_limit_is_a_fault_however_it_is_cut(step: int) -> None:
     stored = b"\x00\x15\x00\xea\xff" + b"a" * 21  # RFC 1951 3.2.4
     reserved = b"\x07"  # 3.2.3: a block of a type that is none
     with pytest.raises(BodyError) as caught:
@@ -336,7 +336,7 @@ def test_a_fault_close_behind_the_limit_is_a_fault_in_whatever_pieces_it_comes(s
 
 
 @pytest.mark.parametrize(("encoding", "encode"), CODECS[2:], ids=CODEC_IDS[2:])
-def test_what_follows_the_end_is_not_kept(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+def test_octets_after_the_end_are_not_kept(encoding: str, encode: Callable[[bytes], bytes]) -> None:
     body = BoundedBody(encoding, LIMIT)
     body.feed(encode(FILE))
     tracemalloc.start()

@@ -43,7 +43,7 @@ def test_all_three_forms_of_an_http_date_are_the_same_moment(text: str) -> None:
         "\udcff",
     ],
 )
-def test_what_is_no_http_date_is_none(text: str) -> None:
+def test_invalid_http_date_is_none(text: str) -> None:
     assert http_date(text) is None
 
 
@@ -66,5 +66,5 @@ def test_all_forms_of_an_iso_date_are_the_same_moment(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "never", "1994-13-06", "0000-01-01", "1994-11-06" + " " * 100, "1994-11-0\u0666", "\x00"]
 )
-def test_what_is_no_iso_date_is_none(text: str) -> None:
+def test_invalid_iso_date_is_none(text: str) -> None:
     assert iso_date(text) is None

@@ -34,7 +34,7 @@ def _lifetime(**headers: str) -> float | None:
         {"cache-control": ",,;=\"'\\"},
     ],
 )
-def test_headers_that_do_not_say_how_long_leave_it_to_the_default(headers: dict[str, str]) -> None:
+def test_headers_without_a_lifetime_mean_the_default(headers: dict[str, str]) -> None:
     assert freshness_lifetime_s(headers, SPECIMEN_WALL) is None
 
 
@@ -248,7 +248,7 @@ def test_retry_after_as_a_date_counts_from_its_receipt_where_no_date_can_be_read
     assert retry_after_s({"retry-after": HOUR_LATER, "date": date}, SPECIMEN_WALL) == 3600.0
 
 
-def test_retry_after_in_the_past_is_no_wait() -> None:
+def test_retry_after_in_the_past_means_no_wait() -> None:
     assert retry_after_s({"retry-after": HOUR_EARLIER}, SPECIMEN_WALL) == 0.0
 
 

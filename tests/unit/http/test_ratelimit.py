@@ -55,7 +55,7 @@ NOW = 1_800_000_000.0
         ),
     ],
 )
-def test_what_is_left_is_read_in_every_form(headers: dict[str, str], expected: tuple[float, float]) -> None:
+def test_remaining_quota_is_read_in_every_form(headers: dict[str, str], expected: tuple[float, float]) -> None:
     assert remaining_quota(headers, NOW) == expected
 
 
@@ -92,5 +92,5 @@ def test_what_is_left_is_read_in_every_form(headers: dict[str, str], expected: t
         {"ratelimit-remaining": "5", "x-ratelimit-reset": "5"},
     ],
 )
-def test_what_cannot_be_read_is_ignored(headers: dict[str, str]) -> None:
+def test_unreadable_quota_is_ignored(headers: dict[str, str]) -> None:
     assert remaining_quota(headers, NOW) is None

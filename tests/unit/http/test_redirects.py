@@ -91,11 +91,11 @@ def test_an_empty_query_or_parameter_makes_another_url_and_no_loop(url: str) -> 
 
 
 @pytest.mark.parametrize("location", ["/a\tb", "/\t/b", "/\t/../b", "b\t/..", "ht\ttp://b/", "http://a/\x00", "/\x7f"])
-def test_a_control_character_is_not_passed_over_since_clients_disagree_about_it(location: str) -> None:
+def test_a_control_character_in_a_location_is_refused(location: str) -> None:
     assert _refused(_hops(), location) is FaultKind.REDIRECT_TARGET
 
 
-def test_blanks_around_a_location_are_none_of_it() -> None:
+def test_blanks_around_a_location_are_stripped() -> None:
     assert _led_to(_hops(), " \thttp://b/c\t ") == "http://b/c"
 
 

@@ -96,11 +96,6 @@ class Wire(httpx.AsyncBaseTransport):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def wire(clock: ManualClock) -> Wire:
     return Wire(clock)
 

@@ -16,7 +16,8 @@ from politesse._pacing.permit import LocalPermit
 from politesse.clock import SystemClock
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
-from tests.unit.pacing.pacing import HOST, MIDNIGHT, finish, rules, settle, wants
+from tests.support.pacing import HOST, MIDNIGHT, finish, rules, wants
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from politesse._pacing.pace import (
 )
 from politesse.errors import ConfigurationError
 from politesse.verdict import Bound, NotYet
-from tests.unit.pacing.pacing import MIDNIGHT, at, rules
+from tests.support.pacing import MIDNIGHT, at, rules
 
 if TYPE_CHECKING:
     from politesse.robots import RuleSet

@@ -10,7 +10,7 @@ import pytest
 from politesse._pacing.pace import Pace
 from politesse._pacing.schedule import Closure, Start, earliest_start
 from politesse.verdict import Bound
-from tests.unit.pacing.pacing import at, rules
+from tests.support.pacing import at, rules
 
 if TYPE_CHECKING:
     from politesse.robots import RuleSet

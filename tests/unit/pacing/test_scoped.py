@@ -18,7 +18,8 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet, TooFar
-from tests.unit.pacing.pacing import MIDNIGHT, Resolving, finish, rules, settle, wants
+from tests.support.pacing import MIDNIGHT, Resolving, finish, rules, wants
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from politesse.ports import Permit

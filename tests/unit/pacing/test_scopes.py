@@ -13,7 +13,8 @@ from politesse._pacing.scopes import ByAddress, ByDomain
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, Publisher
 from politesse.testing import ManualClock
-from tests.unit.pacing.pacing import Resolving, settle
+from tests.support.pacing import Resolving
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

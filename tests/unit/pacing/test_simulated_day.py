@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse.testing import ManualClock
-from tests.unit.pacing.pacing import MIDNIGHT, finish, rules, wants
+from tests.support.pacing import MIDNIGHT, finish, rules, wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from politesse import Gatekeeper
 from politesse.queue import PoliteQueue
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import UA
+from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from politesse import Gatekeeper
 
 
 @pytest.fixture(autouse=True)
@@ -24,19 +24,8 @@ async def _no_callback_fails() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher()
-
-
-@pytest.fixture
-async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        yield gate
 
 
 @pytest.fixture

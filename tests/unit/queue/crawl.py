@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from politesse.queue import PoliteQueue, QueueClosed
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,11 +81,6 @@ def running_timers(clock: ManualClock) -> int:
     return sum(not timer.cancelled for _, _, timer in clock._timers)
 
 
-async def settle(rounds: int = 8) -> None:
-    for _ in range(rounds):
-        await asyncio.sleep(0)
-
-
 @asynccontextmanager
 async def waiting(queue: PoliteQueue[object], count: int = 1) -> AsyncIterator[list[asyncio.Task[str]]]:
     """Tasks that wait for a turn."""
@@ -94,7 +90,7 @@ async def waiting(queue: PoliteQueue[object], count: int = 1) -> AsyncIterator[l
             return turn.url
 
     tasks = [asyncio.create_task(one()) for _ in range(count)]
-    await settle()
+    await settle(8)
     try:
         yield tasks
     finally:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.queue import PoliteQueue, QueueStatistics
-from tests.unit.queue.crawl import NOTHING, A, Log, settle, waiting
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import NOTHING, A, Log, waiting
 
 if TYPE_CHECKING:
     from politesse import Gatekeeper

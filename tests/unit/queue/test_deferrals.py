@@ -7,7 +7,8 @@ import pytest
 from politesse import Gatekeeper, Reason
 from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, Refusals, settle, waiting
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, Refusals, waiting
 
 if TYPE_CHECKING:
     from politesse import Event

@@ -11,7 +11,8 @@ import pytest
 from politesse import AgentView, ClosedError, Gatekeeper, Verdict
 from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, fetch_task, running_timers, settle, waiting
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, fetch_task, running_timers, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ScriptedFetcher

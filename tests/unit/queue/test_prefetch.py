@@ -9,7 +9,8 @@ from politesse import CacheOptions, Event, Gatekeeper, PacingOptions
 from politesse.ports import FaultKind, FetchFault
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
-from tests.unit.queue.crawl import UA, A, B, Log, fetch_task, settle, waiting
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import UA, A, B, Log, fetch_task, waiting
 
 if TYPE_CHECKING:
     from politesse.ports import FetchRequest, FetchResult

@@ -8,7 +8,8 @@ import pytest
 from politesse import ConfigurationError, Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Refusals, settle, waiting
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Refusals, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ManualClock

@@ -6,7 +6,8 @@ import pytest
 
 from politesse import ConfigurationError, Gatekeeper
 from politesse.queue import PoliteQueue
-from tests.unit.queue.crawl import A, B, settle
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import A, B
 
 
 async def test_maxsize_counts_per_host(gate: Gatekeeper) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from politesse.queue.waiting import WaitingTasks
-from tests.unit.queue.crawl import settle
+from tests.support.tasks import settle
 
 
 async def start(waiting: WaitingTasks, count: int) -> list[asyncio.Task[None]]:

@@ -53,18 +53,18 @@ def test_lines_end_as_on_any_platform(end: str) -> None:
     assert [record.fields for record in read.records] == [(("A", "1"),), (("B", "2"), ("C", "3"))]
 
 
-def test_a_misspelled_field_is_told_as_it_stands() -> None:
+def test_a_misspelled_field_is_reported_as_written() -> None:
     [record] = DataTxt.parse("useragent: x\ndisalow: /a\ndisallow /b").records
     assert record == DataRecord((), (("useragent", "x"), ("disalow", "/a")))
 
 
-def test_a_line_without_a_colon_is_no_field_and_no_record_but_can_be_read() -> None:
+def test_a_line_without_a_colon_is_kept_but_is_no_field() -> None:
     read = DataTxt.parse("All our data\n\nDataset: /d\n")
     assert [record.fields for record in read.records] == [(("Dataset", "/d"),)]
     assert "All our data" in read.text
 
 
-def test_values_of_a_field_are_found_in_whatever_case_it_is_spelled() -> None:
+def test_values_of_a_field_are_found_in_any_case() -> None:
     [record] = DataTxt.parse("DATASET: /D.csv\nTitle: x\ndataset: /e.csv").records
     assert record.values("Dataset") == ("/D.csv", "/e.csv")
     assert record.values("licence") == ()
@@ -77,7 +77,7 @@ def test_fields_can_be_given_other_names() -> None:
     assert record.fields == (("DATASET", "/d"), ("TITLE", "x"))
 
 
-def test_a_name_of_another_kind_does_not_hide_whom_a_record_is_for() -> None:
+def test_a_name_of_another_kind_does_not_hide_the_agent_of_a_record() -> None:
     [record] = DataTxt.parse("User-agent: x", fields={"user-agent": "robot"}).records
     assert record == DataRecord(("x",), (("robot", "x"),))
 
@@ -92,7 +92,7 @@ def test_text_is_safe_to_print() -> None:
     assert text == "Title: \\x1b[2J\\x00\\udcff \\u202e\n"
 
 
-def test_a_web_page_in_its_place_is_noticed() -> None:
+def test_a_web_page_instead_of_the_file_is_recognised() -> None:
     assert DataTxt.parse("<!DOCTYPE html>\n<p>Not found: x</p>").quirks == (Quirk.LOOKS_LIKE_HTML,)
     assert DataTxt.parse("").records == ()
 
@@ -100,7 +100,7 @@ def test_a_web_page_in_its_place_is_noticed() -> None:
 @given(
     st.binary(max_size=300) | st.lists(st.sampled_from([b"a", b":", b"#", b"\n", b"\r", b" ", b"\xff"])).map(b"".join)
 )
-def test_no_content_raises_and_no_field_is_invented(body: bytes) -> None:
+def test_parsing_raises_for_no_content_and_invents_no_field(body: bytes) -> None:
     read = DataTxt.parse(body)
     fields = [field for record in read.records for field in record.fields]
     assert len(fields) <= body.count(b":")

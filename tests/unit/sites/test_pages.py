@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +25,6 @@ from politesse._sites.pages import get_file
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
 URL = f"{SITE}/data.txt"
@@ -37,19 +33,8 @@ DRAFT = "A Method for Web Data Discovery"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: "User-agent: *\nDisallow: /private\n", URL: DATA})
-
-
-@pytest.fixture
-async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        yield gate
 
 
 def moved(url: str, location: str) -> FetchFault:
@@ -73,7 +58,7 @@ def asked(fetcher: ScriptedFetcher) -> list[str]:
         ("https://datatxt.org/any/page?x#y", "https://datatxt.org/data.txt"),
     ],
 )
-async def test_data_txt_is_asked_for_at_the_scheme_host_and_port_of_its_site(
+async def test_data_txt_is_fetched_from_the_scheme_host_and_port_of_its_site(
     gate: Gatekeeper, fetcher: ScriptedFetcher, site: str, url: str
 ) -> None:
     assert (await gate.datatxt(site)).file.url == url
@@ -102,9 +87,7 @@ async def test_large_data_txt_is_read_as_a_small_one(gate: Gatekeeper, fetcher: 
 
 @pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize("status", [403, 404, 410])
-async def test_site_without_data_txt_may_have_datasets_all_the_same(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, status: int
-) -> None:
+async def test_missing_data_txt_means_unknown(gate: Gatekeeper, fetcher: ScriptedFetcher, status: int) -> None:
     fetcher.answers[URL] = status
     answer = await gate.datatxt(SITE)
     assert (answer.outcome, answer.status, answer.records, answer.text) == (FileOutcome.UNKNOWN, status, (), "")
@@ -125,7 +108,7 @@ PAGE_OF_HTML = "<!doctype html>\n<title>Not found: x</title>\n"
         ("text/plain", "<html>".encode("utf-16") + "Error: 404".encode("utf-16-le")),
     ],
 )
-async def test_web_page_in_place_of_data_txt_tells_nothing(
+async def test_web_page_in_place_of_data_txt_means_unknown(
     gate: Gatekeeper, fetcher: ScriptedFetcher, content_type: str, body: str | bytes
 ) -> None:
     octets = body.encode() if isinstance(body, str) else body
@@ -151,7 +134,7 @@ async def test_data_txt_of_another_media_type_is_found(
     "answer",
     [500, 429, FetchFault(FaultKind.TIMEOUT, "slow", URL), FetchFault(FaultKind.DNS, "none", URL), OSError("broken")],
 )
-async def test_fault_is_to_be_retried_and_is_not_met_again_by_the_next_question(
+async def test_fault_is_retried_after_a_backoff(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, answer: int | FetchFault | Exception
 ) -> None:
     fetcher.answers[URL] = answer
@@ -163,7 +146,9 @@ async def test_fault_is_to_be_retried_and_is_not_met_again_by_the_next_question(
     assert fetcher.count(URL) == 2
 
 
-async def test_what_the_fetcher_raises_is_told_and_ends_its_turn(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_exception_of_the_fetcher_is_reported_and_ends_its_turn(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
     events: list[Event] = []
     gate.subscribe(events.append)
     fetcher.answers[URL] = OSError("broken")
@@ -189,7 +174,7 @@ async def test_data_txt_is_not_exempt_from_robots_txt(gate: Gatekeeper, fetcher:
     assert asked(fetcher) == [f"{SITE}/robots.txt"]
 
 
-async def test_where_robots_txt_is_unreachable_data_txt_is_to_be_retried(
+async def test_unreachable_robots_txt_has_data_txt_retried(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[SITE] = [FetchResponse(503, f"{SITE}/robots.txt", {"retry-after": "900"}), ""]
@@ -201,16 +186,14 @@ async def test_where_robots_txt_is_unreachable_data_txt_is_to_be_retried(
     assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
 
 
-async def test_where_robots_txt_says_nothing_of_it_data_txt_is_asked_for(
+async def test_data_txt_is_fetched_where_robots_txt_does_not_mention_it(
     gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     del fetcher.answers[SITE]
     assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
 
 
-async def test_host_policy_that_denies_keeps_data_txt_from_being_asked_for(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
+async def test_denying_host_policy_prevents_the_fetch_of_data_txt(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     gate.set_policy("example.com", HostPolicy(deny=True, reason="by request"))
     answer = await gate.datatxt(SITE)
     assert answer.outcome is FileOutcome.DISALLOWED
@@ -218,7 +201,7 @@ async def test_host_policy_that_denies_keeps_data_txt_from_being_asked_for(
     assert fetcher.requests == []
 
 
-async def test_site_that_is_too_slow_for_us_is_not_asked(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+async def test_data_txt_of_a_site_that_is_too_slow_is_not_fetched(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     fetcher.answers[SITE] = "User-agent: *\nCrawl-delay: 1000\n"
     pacing = PacingOptions(on_long_crawl_delay="skip")
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
@@ -229,16 +212,14 @@ async def test_site_that_is_too_slow_for_us_is_not_asked(fetcher: ScriptedFetche
         assert fetcher.count(URL) == 0
 
 
-async def test_each_view_is_told_what_its_own_groups_allow(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_each_agent_is_bound_by_its_own_groups(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[SITE] = "User-agent: ExampleBot-Image\nDisallow: /data.txt\n"
     image = view(gate, "ExampleBot-Image")
     assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
     assert (await image.datatxt(SITE)).outcome is FileOutcome.DISALLOWED
 
 
-async def test_request_that_would_bear_the_name_of_a_denied_gatekeeper_is_not_made_for_its_view(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
+async def test_denied_gatekeeper_makes_no_request_for_its_agents(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[SITE] = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: ExampleBot-Image\nAllow: /\n"
     answer = await view(gate, "ExampleBot-Image").datatxt(SITE)
     assert answer.outcome is FileOutcome.DISALLOWED
@@ -247,14 +228,14 @@ async def test_request_that_would_bear_the_name_of_a_denied_gatekeeper_is_not_ma
     assert fetcher.count(URL) == 0
 
 
-async def test_views_share_one_request(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_agents_share_one_request(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     views = [gate, view(gate, "ExampleBot-Image"), view(gate, "ExampleBot-News")]
     answers = await asyncio.gather(*(view.datatxt(SITE) for view in views for _ in range(10)))
     assert {answer.outcome for answer in answers} == {FileOutcome.FOUND}
     assert fetcher.count(URL) == 1
 
 
-async def test_gate_that_only_reports_asks_all_the_same(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+async def test_report_mode_fetches_disallowed_files(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     fetcher.answers[SITE] = "User-agent: *\nDisallow: /\n"
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
         assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
@@ -273,7 +254,7 @@ async def test_data_txt_waits_for_its_turn_and_the_next_page_waits_for_it(
     assert clock.monotonic() == 40
 
 
-async def test_permission_is_asked_again_when_the_wait_is_over(
+async def test_permission_is_checked_again_after_the_wait(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[SITE] = "User-agent: *\nCrawl-delay: 20\n"
@@ -296,7 +277,7 @@ async def test_status_that_closes_a_host_closes_it_for_its_pages(
         assert clock.monotonic() == asked_mono + 300
 
 
-async def test_who_gives_up_waiting_for_a_turn_harms_nobody(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_cancelled_wait_for_a_turn_affects_no_other(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[SITE] = "User-agent: *\nCrawl-delay: 20\n"
     first, second = (asyncio.ensure_future(gate.datatxt(SITE)) for _ in range(2))
     while gate.statistics().waiting == 0:
@@ -328,13 +309,15 @@ async def test_redirect_is_permitted_and_paced_at_each_hop(
     assert [(request.max_redirects, request.redirected) for request in files] == [(0, False), (0, True), (0, True)]
 
 
-async def test_redirect_within_a_host_may_lead_where_the_host_is(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_redirect_within_a_host_does_not_count_as_redirected_elsewhere(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
     fetcher.answers |= {URL: moved(URL, "http://example.com/d"), "http://example.com/d": DATA}
     assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
     assert [request.redirected for request in fetcher.requests] == [False] * 4
 
 
-async def test_redirect_to_what_is_disallowed_is_not_followed(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_redirect_to_a_disallowed_url_is_not_followed(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[URL] = moved(URL, f"{SITE}/private/d")
     answer = await gate.datatxt(SITE)
     assert (answer.outcome, answer.file.verdict) == (FileOutcome.RETRY, None)
@@ -370,7 +353,7 @@ async def test_fifth_redirect_is_followed_and_the_sixth_is_not(
     assert len(fetcher.requests) == 1 + 6
 
 
-async def test_other_files_are_got_in_the_same_way(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_other_files_are_fetched_in_the_same_way(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     tdm = f"{SITE}/.well-known/tdmrep.json"
     fetcher.answers[tdm] = "[]"
     file = await get_file(gate, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
@@ -381,16 +364,14 @@ async def test_other_files_are_got_in_the_same_way(gate: Gatekeeper, fetcher: Sc
     assert (file.outcome, file.body) == (FileOutcome.DISALLOWED, b"")
 
 
-async def test_forgotten_origin_is_asked_for_its_data_txt_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_data_txt_is_fetched_again_after_forget(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     await gate.datatxt(SITE)
     await gate.forget(SITE)
     await gate.datatxt(SITE)
     assert (fetcher.count(SITE), fetcher.count(URL)) == (2, 2)
 
 
-async def test_no_more_requests_are_under_way_than_the_options_say(
-    fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
+async def test_requests_in_flight_are_bounded_by_the_options(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=CacheOptions(max_concurrent_fetches=2)) as gate:
         sites = [f"https://host{number}.example" for number in range(5)]
         await gate.check_batch(f"{site}/" for site in sites)
@@ -426,7 +407,7 @@ async def test_closing_ends_the_wait_with_a_closed_error(
     assert gate.statistics().turns == 0
 
 
-async def test_what_is_no_url_has_neither_data_txt_nor_sitemaps(gate: Gatekeeper) -> None:
+async def test_invalid_url_has_neither_data_txt_nor_sitemaps(gate: Gatekeeper) -> None:
     for question in (gate.datatxt, gate.sitemaps):
         with pytest.raises(InvalidURL):
             await question("example.com")
@@ -435,7 +416,7 @@ async def test_what_is_no_url_has_neither_data_txt_nor_sitemaps(gate: Gatekeeper
 LISTING = "Sitemap: https://cdn.example/a.xml\nUser-agent: *\nDisallow: /\nsitemap: /b.xml\nSITEMAP: https://h/C.xml\n"
 
 
-async def test_sitemaps_are_listed_for_everybody(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_sitemaps_are_listed_for_every_agent(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[SITE] = LISTING
     listed = await gate.sitemaps(f"{SITE}/page")
     assert listed.urls == ("https://cdn.example/a.xml", "https://h/C.xml")
@@ -461,7 +442,7 @@ async def test_many_sitemaps_are_listed_as_few_are(gate: Gatekeeper, fetcher: Sc
 
 
 @pytest.mark.parametrize("answer", ["User-agent: *\n", 404, 403])
-async def test_where_nothing_is_listed_that_is_known(
+async def test_robots_txt_without_sitemaps_lists_none(
     gate: Gatekeeper, fetcher: ScriptedFetcher, answer: str | int
 ) -> None:
     fetcher.answers[SITE] = answer
@@ -477,7 +458,7 @@ async def test_where_nothing_is_listed_that_is_known(
         (FetchFault(FaultKind.TLS, "expired", f"{SITE}/robots.txt"), AccessResult.UNREACHABLE),
     ],
 )
-async def test_where_robots_txt_cannot_be_read_nothing_is_known_of_sitemaps(
+async def test_unreachable_robots_txt_leaves_sitemaps_unknown(
     gate: Gatekeeper, fetcher: ScriptedFetcher, answer: int | FetchFault, result: AccessResult
 ) -> None:
     fetcher.answers[SITE] = answer
@@ -487,7 +468,7 @@ async def test_where_robots_txt_cannot_be_read_nothing_is_known_of_sitemaps(
     assert listed.source.result is result
 
 
-async def test_refused_robots_txt_leaves_sitemaps_unknown_where_it_is_read_as_a_refusal(
+async def test_forbidden_robots_txt_that_closes_the_site_leaves_sitemaps_unknown(
     fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[SITE] = 403
@@ -495,7 +476,7 @@ async def test_refused_robots_txt_leaves_sitemaps_unknown_where_it_is_read_as_a_
         assert not (await gate.sitemaps(SITE)).known
 
 
-async def test_host_that_a_policy_denies_is_not_asked_for_sitemaps(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_sitemaps_of_a_denied_host_are_not_fetched(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[SITE] = LISTING
     gate.set_policy("example.com", HostPolicy(deny=True))
     listed = await gate.sitemaps(SITE)
@@ -516,7 +497,7 @@ async def test_copy_that_replaces_another_lists_its_own_sitemaps(
     assert (await gate.sitemaps(SITE)).urls == ("https://h/new.xml",)
 
 
-async def test_request_names_the_file_that_it_asks_for() -> None:
+async def test_fetch_request_names_its_file() -> None:
     request = FetchRequest(Origin.of("HTTP://Example.com:80/x"), 5)
     assert request.url == "http://example.com/robots.txt"
     assert FetchRequest(request.origin, 5, path="/data.txt").url == "http://example.com/data.txt"

@@ -26,7 +26,7 @@ async def test_a_store_can_be_filled_to_the_last_byte() -> None:
     assert await store.get("b") == bytes(10)
 
 
-async def test_the_least_recently_used_record_is_forgotten_first() -> None:
+async def test_the_least_recently_used_record_is_evicted_first() -> None:
     store = MemoryStore(max_bytes=30)
     for key in "abc":
         await store.put(key, bytes(9))
@@ -38,7 +38,7 @@ async def test_the_least_recently_used_record_is_forgotten_first() -> None:
     assert await store.get("d") is not None
 
 
-async def test_putting_a_record_again_is_use_of_it() -> None:
+async def test_putting_a_record_again_counts_as_use() -> None:
     store = MemoryStore(max_bytes=30)
     for key in "abca":
         await store.put(key, bytes(9))
@@ -47,7 +47,7 @@ async def test_putting_a_record_again_is_use_of_it() -> None:
     assert await store.get("a") is not None
 
 
-async def test_a_record_that_is_too_large_is_not_kept_and_costs_the_others_nothing() -> None:
+async def test_a_record_that_is_too_large_is_not_kept_and_evicts_nothing() -> None:
     store = MemoryStore(max_bytes=30)
     await store.put("a", bytes(9))
     await store.put("b", bytes(30))
@@ -55,7 +55,7 @@ async def test_a_record_that_is_too_large_is_not_kept_and_costs_the_others_nothi
     assert await store.get("a") == bytes(9)
 
 
-async def test_a_record_that_is_too_large_takes_the_one_that_it_replaces_with_it() -> None:
+async def test_a_record_that_is_too_large_removes_the_record_that_it_replaces() -> None:
     store = MemoryStore(max_bytes=30)
     await store.put("a", b"old")
     await store.put("a", bytes(30))
@@ -85,7 +85,7 @@ def test_a_store_without_room_is_a_configuration_error(max_bytes: int) -> None:
         MemoryStore(max_bytes=max_bytes)
 
 
-async def test_its_repr_tells_how_full_it_is() -> None:
+async def test_its_repr_shows_how_full_it_is() -> None:
     store = MemoryStore(max_bytes=100)
     await store.put("key", bytes(7))
     assert repr(store) == "<MemoryStore: 1 records, 10 of 100 bytes>"

@@ -30,7 +30,7 @@ def reserved(place: Place, preference: Preference) -> Usage:
     return Usage((statement,), (statement,))
 
 
-def test_what_nobody_speaks_of_is_unstated() -> None:
+def test_purpose_without_a_statement_is_unstated() -> None:
     assert [NOTHING_STATED.preference(purpose) for purpose in Purpose] == [UNSTATED] * 4
     assert NOTHING_STATED.deciding(Purpose.SEARCH) == ()
     assert NOTHING_STATED.explain() == str(NOTHING_STATED) == "nothing is stated"
@@ -50,7 +50,7 @@ def test_one_refusal_outweighs_every_permission() -> None:
     assert usage.bearing(Purpose.AI_TRAIN) == (signal, TRAIN, header)
 
 
-def test_what_is_unstated_or_limited_to_images_decides_nothing() -> None:
+def test_unstated_and_image_only_statements_decide_nothing() -> None:
     images = replace(TRAIN, media="images")
     unknown = replace(TRAIN, preference=UNSTATED)
     usage = Usage((images, unknown), (images, unknown))
@@ -58,7 +58,7 @@ def test_what_is_unstated_or_limited_to_images_decides_nothing() -> None:
     assert usage.bearing(Purpose.AI_TRAIN) == (images, unknown)
 
 
-def test_what_its_own_mechanism_overruled_decides_nothing() -> None:
+def test_statement_overruled_by_its_own_mechanism_decides_nothing() -> None:
     allowed = replace(TRAIN, preference=ALLOWED, number=4)
     usage = Usage((TRAIN, allowed), (allowed,))
     assert usage.preference(Purpose.AI_TRAIN) is ALLOWED
@@ -101,7 +101,7 @@ def test_a_nearer_place_overrules_no_other_mechanism() -> None:
     assert usage.preference(Purpose.AI_TRAIN) is DISALLOWED
 
 
-def test_explanation_tells_who_decided_who_did_not_and_the_licenses() -> None:
+def test_explanation_names_deciding_and_other_statements_and_licenses() -> None:
     allowed = replace(TRAIN, preference=ALLOWED, number=4, text="Content-Signal: ai-train=yes", use=Use.REFERENCE)
     odd = Statement(None, UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, "Content-Usage: \x1b[2J")
     tdm = Statement(
@@ -121,7 +121,7 @@ def test_explanation_tells_who_decided_who_did_not_and_the_licenses() -> None:
     assert repr(usage) == f"<Usage {usage}: 4 statements>"
 
 
-def test_explanation_is_cut_where_a_statement_is_long() -> None:
+def test_explanation_truncates_long_statements() -> None:
     long = replace(TRAIN, text="x" * 10_000)
     assert len(Usage((long,), (long,)).explain()) < 300
 
@@ -150,7 +150,7 @@ def test_licenses_are_joined_once_each() -> None:
     assert usage.licenses == (LICENSE, other)
 
 
-def test_a_purpose_may_be_given_by_its_value_and_what_is_none_is_named() -> None:
+def test_a_purpose_may_be_given_by_its_value_and_an_unknown_one_is_refused_by_name() -> None:
     usage = _training_refused()
     assert usage.preference("ai-train") is usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
     assert usage.deciding("ai-train") == usage.bearing("ai-train") == usage.statements

@@ -83,7 +83,7 @@ def test_tdm_reservation(value: str, expected: Preference) -> None:
     assert parse_tdm_reservation(value) is expected
 
 
-def test_what_says_nothing_is_told_all_the_same() -> None:
+def test_statement_without_a_purpose_is_reported() -> None:
     template = Statement(None, UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, "Content-Usage: ?")
     assert statements({}, template) == (template,)
     (one, two) = statements({TRAIN: ALLOWED, SEARCH: UNSTATED}, template)

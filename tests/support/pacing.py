@@ -60,9 +60,3 @@ class Resolving:
         if isinstance(found, Exception):
             raise found
         return found
-
-
-async def settle() -> None:
-    """Let every task run that can."""
-    for _ in range(10):
-        await asyncio.sleep(0)

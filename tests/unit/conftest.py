@@ -1,0 +1,28 @@
+"""What the unit tests of several folders share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import Gatekeeper
+from politesse.testing import ManualClock, ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Return a clock that jumps to the next timer when all tasks wait."""
+    return ManualClock(autojump=True)
+
+
+@pytest.fixture
+async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    """Return a gate over the fetcher of the test module."""
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        yield gate
