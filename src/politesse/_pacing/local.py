@@ -216,19 +216,26 @@ class LocalPacer:
 
     def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer; the first call measures how long it took."""
-        self._record(permit, slot, status, headers, self._monotonic())
+        now_mono, now_wall = self._monotonic(), self._wall()
+        elapsed_s = permit.answered_s
+        if elapsed_s is None:
+            elapsed_s = permit.answered_s = now_mono - permit.started_mono
+        jitter = self._jitter() if status in CLOSING else 0.0
+        bearing = slot.heard(now_mono, now_wall)
+        overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
+        if overruled:
+            publish_overruled(self._publisher, slot.host, overruled)
         if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)
 
     def ended(self, permit: LocalPermit, slot: Slot) -> None:
         """End a request."""
-        now_mono = self._monotonic()
+        if permit.answered_s is None:
+            self.answered(permit, slot, None, NO_HEADERS)
         slot.in_flight -= 1
         if slot.options.max_concurrent == 1:
-            slot.last_mono = now_mono
+            slot.last_mono = self._monotonic()
             slot.marks += 1
-        if permit.answered_s is None:
-            self._record(permit, slot, None, NO_HEADERS, now_mono)
         slot.ready_for = None
         self._arm(slot)
 
@@ -257,19 +264,6 @@ class LocalPacer:
         permit.started_mono = slot.last_mono = now_mono
         slot.ready_for = None
         return True
-
-    def _record(
-        self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str], now_mono: float
-    ) -> None:
-        now_wall = self._wall()
-        elapsed_s = permit.answered_s
-        if elapsed_s is None:
-            elapsed_s = permit.answered_s = now_mono - permit.started_mono
-        jitter = self._jitter() if status in CLOSING else 0.0
-        bearing = slot.heard(now_mono, now_wall)
-        overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
-        if overruled:
-            publish_overruled(self._publisher, slot.host, overruled)
 
     def _new(self, host: str, now_mono: float) -> Slot:
         options = self._options_of.get(host, self._options) if self._options_of else self._options

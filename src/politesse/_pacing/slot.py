@@ -172,8 +172,8 @@ class Slot:
         """Work out when the next request of an agent may start, and what binds that."""
         bearing, pace, timed, closure = self.bearing, agent.stated, agent.timed, None
         self.ready_for = agent
-        if bearing is None and self.last_mono == NEVER and not timed:
-            self.ready_mono, self.bound_by = NEVER, Bound.FLOOR  # the first request to a host
+        if bearing is None and not timed and now_mono >= self.last_mono + self.longest_s:
+            self.ready_mono, self.bound_by = self.last_mono, Bound.FLOOR  # over: it does not matter which interval
             return
         if pace is None or timed:
             # Kept, because most requests end with the statements that the one before ended with.
