@@ -146,9 +146,8 @@ class Agent:
         rules = entry.rules.get(name)
         return judge(Evidence(url, target, self.state.cache.normalise, None, entry.source.result, rules)).match
 
-    def basis(self, url: str) -> object:
-        """Return what a verdict on ``url`` rests on now: the cache entry and the host policy. Compare by equality."""
-        origin = Origin.of(url)
+    def basis(self, origin: Origin) -> object:
+        """Return what verdicts on ``origin`` rest on now: the cache entry and the host policy. Compare by equality."""
         return self.state.cache.entries.get(str(origin)), self._policy(origin)
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:

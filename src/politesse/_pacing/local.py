@@ -30,7 +30,7 @@ from politesse._pacing.backoff import CLOSING
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import publish_overruled
-from politesse._pacing.slot import NEVER, LastAsked, Slot, Waiter
+from politesse._pacing.slot import NEVER, FetchedMono, LastAsked, Slot, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError
 from politesse.events import Publisher
@@ -74,8 +74,7 @@ class LocalPacer:
         self._options_of: dict[str, PacingOptions] = {}
         self._slots: dict[str, Slot] = {}
         kept_s = max(_REMEMBERED_S, min(self._options.max_crawl_delay_s, DAY_S))
-        self._last_asked = LastAsked(kept_s)  # by host: the last request
-        self._last_idle = LastAsked(kept_s)  # by host: the last fetch, where no page was requested since
+        self._last_asked = LastAsked(kept_s)  # by host; a FetchedMono where no page was requested since
         self._last_fetched = LastAsked(kept_s)  # by origin
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
@@ -217,19 +216,26 @@ class LocalPacer:
 
     def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer; the first call measures how long it took."""
-        self._record(permit, slot, status, headers, self._monotonic())
-        if slot.waiters or slot.watchers:  # else it is armed at the end
+        now_mono, now_wall = self._monotonic(), self._wall()
+        elapsed_s = permit.answered_s
+        if elapsed_s is None:
+            elapsed_s = permit.answered_s = now_mono - permit.started_mono
+        jitter = self._jitter() if status in CLOSING else 0.0
+        bearing = slot.heard(now_mono, now_wall)
+        overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
+        if overruled:
+            publish_overruled(self._publisher, slot.host, overruled)
+        if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)
 
     def ended(self, permit: LocalPermit, slot: Slot) -> None:
         """End a request."""
-        now_mono = self._monotonic()
+        if permit.answered_s is None:
+            self.answered(permit, slot, None, NO_HEADERS)
         slot.in_flight -= 1
         if slot.options.max_concurrent == 1:
-            slot.last_mono = now_mono
+            slot.last_mono = self._monotonic()
             slot.marks += 1
-        if permit.answered_s is None:
-            self._record(permit, slot, None, NO_HEADERS, now_mono)
         slot.ready_for = None
         self._arm(slot)
 
@@ -259,37 +265,26 @@ class LocalPacer:
         slot.ready_for = None
         return True
 
-    def _record(
-        self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str], now_mono: float
-    ) -> None:
-        now_wall = self._wall()
-        elapsed_s = permit.answered_s
-        if elapsed_s is None:
-            elapsed_s = permit.answered_s = now_mono - permit.started_mono
-        jitter = self._jitter() if status in CLOSING else 0.0
-        bearing = slot.heard(now_mono, now_wall)
-        publish_overruled(
-            self._publisher, slot.host, bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
-        )
-
     def _new(self, host: str, now_mono: float) -> Slot:
         options = self._options_of.get(host, self._options) if self._options_of else self._options
         slot = self._slots[host] = Slot(host, options, self._last_asked.take(host, now_mono))
-        if slot.last_mono == NEVER and self._last_idle:
-            slot.last_mono = self._last_idle.take(host, now_mono)
-            slot.only_fetched = slot.last_mono != NEVER
+        slot.only_fetched = isinstance(slot.last_mono, FetchedMono)
         return slot
 
     def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:
         """Return the slot of a request, and what is stated for its agent; raises ClosedError."""
         if self._closed:
             raise ClosedError(f"the pacer is closed: there is no turn at {request.host}")
-        slot = self._slots.get(request.host)
+        host, origin, name, pace = request
+        slot = self._slots.get(host)
         if slot is None:
-            slot = self._new(request.host, now_mono)
-        agent = slot.agent(request)
-        if slot.ready_for is None and (slot.waiters or slot.watchers):
-            self._arm(slot)  # a new statement: the head may start sooner than it is armed for
+            slot = self._new(host, now_mono)
+        slot.only_fetched = False
+        agent = slot.agents.get(name)
+        if agent is None or (pace is not None and agent.by_origin.get(origin) is not pace):
+            agent = slot.state(request)
+            if slot.waiters or slot.watchers:
+                self._arm(slot)  # the head may start sooner than it is armed for
         return slot, agent
 
     def _ready_mono(self, slot: Slot, agent: AgentPace) -> float:
@@ -299,7 +294,9 @@ class LocalPacer:
         return slot.ready_mono
 
     def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float) -> bool:
-        return now_mono >= self._ready_mono(slot, agent) and slot.in_flight < slot.options.max_concurrent
+        if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call and the clock
+            slot.schedule(agent, now_mono, self._wall())
+        return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
     def _not_yet(self, slot: Slot, agent: AgentPace) -> NotYet:
         """Return the answer to a request that cannot start now: its own time, or that of the head if it is later."""
@@ -367,7 +364,9 @@ class LocalPacer:
             at_mono = min(self._ready_mono(slot, agent) for agent, _ in slot.watchers)
         else:
             at_mono = slot.last_mono + slot.longest_s
-        self._wakeups.look_later(slot, at_mono)
+        armed_mono = slot.armed_mono
+        if armed_mono is None or at_mono < armed_mono:  # as ``look_later`` itself finds: mostly, the call is saved
+            self._wakeups.look_later(slot, at_mono)
 
     def _look_at(self, slot: Slot, now_mono: float) -> None:
         if slot.waiters:
@@ -384,8 +383,8 @@ class LocalPacer:
                 self._wakeups.look_later(slot, until_mono)
             else:
                 del self._slots[slot.host]
-                memory = self._last_idle if slot.only_fetched else self._last_asked
-                memory.keep(slot.host, slot.last_mono, now_mono)
+                last_mono = FetchedMono(slot.last_mono) if slot.only_fetched else slot.last_mono
+                self._last_asked.keep(slot.host, last_mono, now_mono)
 
     def _call_watcher(self, slot: Slot, now_mono: float) -> None:
         """Call one watcher that is ready: if it takes the permit, the others would be called in vain."""

@@ -135,10 +135,10 @@ def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOp
     pace = Pace(options.min_delay_s, Bound.FLOOR)
     for rules in said:
         if rules.crawl_delay is not None:
-            pace = slower(pace, Pace(_bounded(rules.crawl_delay, options), Bound.CRAWL_DELAY))
+            pace = slower(pace, Pace(bounded(rules.crawl_delay, options), Bound.CRAWL_DELAY))
         rate_s = rules.timetable.interval_s(now_wall)
         if rate_s:
-            pace = slower(pace, Pace(_bounded(rate_s, options), Bound.REQUEST_RATE))
+            pace = slower(pace, Pace(bounded(rate_s, options), Bound.REQUEST_RATE))
     return pace
 
 
@@ -153,7 +153,10 @@ PACES_HELD: Final = 2.0
 
 def longest_stated_s(said: Collection[StatedPace]) -> float:
     """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
-    return max((max(rules.crawl_delay or 0.0, rules.timetable.longest_s) for rules in said), default=0.0)
+    longest_s = 0.0
+    for rules in said:
+        longest_s = max(longest_s, rules.crawl_delay or 0.0, rules.timetable.longest_s)
+    return longest_s
 
 
 def rates_hold_until(said: Collection[StatedPace], now_wall: float) -> float:
@@ -171,7 +174,8 @@ def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
     return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall
 
 
-def _bounded(interval_s: float, options: PacingOptions) -> float:
+def bounded(interval_s: float, options: PacingOptions) -> float:
+    """Return a stated interval, capped where the options say so."""
     return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s
 
 

@@ -7,14 +7,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.backoff import Bearing
-from politesse._pacing.pace import Pace, longest_stated_s, stated_pace
+from politesse._pacing.pace import bounded, longest_stated_s, stated_pace
 from politesse._pacing.schedule import Closure, earliest_start
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.pace import Pace, PacingOptions
     from politesse.ports import StatedPace, TurnRequest
 
 NEVER: Final = float("-inf")
@@ -26,15 +26,17 @@ class AgentPace:
 
     Attributes:
         by_origin: the latest statement of each origin that was requested.
+        longest_s: the longest interval that any of them states, at any time of day.
         timed: the same statements if the time of day matters to any of them, else empty.
         stated: the pace that these and the options state; None if it has to be worked out.
         rate_stated: whether one of them has a Request-rate.
     """
 
-    __slots__ = ("by_origin", "rate_stated", "stated", "timed")
+    __slots__ = ("by_origin", "longest_s", "rate_stated", "stated", "timed")
 
     def __init__(self) -> None:
         self.by_origin: dict[str, StatedPace] = {}
+        self.longest_s = 0.0
         self.timed: tuple[StatedPace, ...] = ()
         self.stated: Pace | None = None
         self.rate_stated = False
@@ -43,17 +45,14 @@ class AgentPace:
         """Replace the statement of an origin."""
         self.by_origin[origin] = pace
         self.stated = None
-        statements = tuple(self.by_origin.values())
-        self.timed = statements if any(said.timetable.is_timed for said in statements) else ()
-        self.rate_stated = any(said.request_rates for said in statements)
-
-    def pace(self, now_wall: float, options: PacingOptions) -> Pace:
-        """Return the pace that is stated at the Unix time ``now_wall``."""
-        pace = self.stated
-        if pace is None or self.timed:
-            # Kept, because most requests end with the statements that the one before ended with.
-            pace = self.stated = stated_pace(self.by_origin.values(), now_wall, options)
-        return pace
+        self.timed, self.rate_stated = (), False
+        statements = self.by_origin.values()
+        for said in statements:  # one loop, not two generators: this is done for each host that was idle
+            if said.request_rates:
+                self.rate_stated = True
+            if said.timetable.is_timed:
+                self.timed = tuple(statements)
+        self.longest_s = longest_stated_s(statements)
 
 
 class Waiter:
@@ -144,13 +143,12 @@ class Slot:
         """Whether as many requests are under way as are allowed at once."""
         return self.in_flight >= self.options.max_concurrent
 
-    def agent(self, request: TurnRequest) -> AgentPace:
+    def state(self, request: TurnRequest) -> AgentPace:
         """Return what is stated for the agent of a request, with what the request brings."""
-        self.only_fetched = False
         agent = self.agents.get(request.agent)
         if agent is None:
             agent = self.agents[request.agent] = AgentPace()
-        if request.pace is not None and agent.by_origin.get(request.origin) is not request.pace:
+        if request.pace is not None:
             agent.state(request.origin, request.pace)
             self._restate()
         return agent
@@ -172,18 +170,23 @@ class Slot:
 
     def schedule(self, agent: AgentPace, now_mono: float, now_wall: float) -> None:
         """Work out when the next request of an agent may start, and what binds that."""
-        bearing, closure = self.bearing, None
+        bearing, pace, timed, closure = self.bearing, agent.stated, agent.timed, None
         self.ready_for = agent
-        if bearing is None and self.last_mono == NEVER and not agent.timed:
-            self.ready_mono, self.bound_by = NEVER, Bound.FLOOR  # the first request to a host
+        if bearing is None and not timed and now_mono >= self.last_mono + self.longest_s:
+            self.ready_mono, self.bound_by = self.last_mono, Bound.FLOOR  # over: it does not matter which interval
             return
-        pace = agent.pace(now_wall, self.options)
+        if pace is None or timed:
+            # Kept, because most requests end with the statements that the one before ended with.
+            pace = agent.stated = stated_pace(agent.by_origin.values(), now_wall, self.options)
         if bearing is not None:
             bearing.follow(now_mono, now_wall)
             pace = bearing.slow(pace, now_wall, self.options, rate_stated=agent.rate_stated)
             if bearing.closed_until_wall > now_wall:
                 closure = Closure(bearing.closed_until_wall, bearing.closed_by)
-        self.ready_mono, self.bound_by = earliest_start(self.last_mono, pace, closure, agent.timed, now_mono, now_wall)
+        if closure or timed:
+            self.ready_mono, self.bound_by = earliest_start(self.last_mono, pace, closure, timed, now_mono, now_wall)
+        else:  # what ``earliest_start`` returns then: nearly every request saves two calls
+            self.ready_mono, self.bound_by = self.last_mono + pace.interval_s, pace.bound_by
 
     def not_yet(self, ready_mono: float, bound_by: Bound, now_mono: float, now_wall: float) -> NotYet:
         """Return the answer to a request that cannot start now."""
@@ -229,14 +232,18 @@ class Slot:
         return until_mono
 
     def _restate(self) -> None:
-        options = self.options
         self.ready_for = None
-        self.longest_s = options.min_delay_s
+        longest_s = 0.0
         for agent in self.agents.values():
-            stated_s = longest_stated_s(agent.by_origin.values())
-            if options.on_long_crawl_delay == "cap":
-                stated_s = min(stated_s, options.max_crawl_delay_s)
-            self.longest_s = max(self.longest_s, stated_s)
+            if agent.longest_s > longest_s:
+                longest_s = agent.longest_s
+        self.longest_s = max(self.options.min_delay_s, bounded(longest_s, self.options))
+
+
+class FetchedMono(float):
+    """The time at which a host was last asked, by a fetch of robots.txt: no page has requested a turn since."""
+
+    __slots__ = ()
 
 
 class LastAsked:
@@ -266,12 +273,7 @@ class LastAsked:
 
     def take(self, host: str, now_mono: float) -> float:
         """Return when a host was last asked, and forget it; minus infinity if that is unknown."""
-        if not self:
-            return NEVER
         last_mono = self._younger.pop(host, None)
         if last_mono is None:
             last_mono = self._older.pop(host, NEVER)
         return last_mono if now_mono - last_mono <= self.kept_s else NEVER
-
-    def __bool__(self) -> bool:
-        return bool(self._younger or self._older)

@@ -7,7 +7,7 @@ hop is taken after this one has ended, so that crossed redirects cannot wait for
 A verdict is made before the wait, and the wait may be long. Checking again after each wait would postpone the turn for
 ever where robots.txt expires faster than the pace of its host: every check would fetch it again and, where the interval
 has to be waited out again, it would have expired again. So there is one rule: permission is checked again only if what
-the verdict rests on has changed (``Gate.basis``: the cache entry and the host policy). An entry that merely expired
+the verdict rests on has changed (``Basis.basis``: the cache entry and the host policy). An entry that merely expired
 during the wait has not changed, and the verdict holds, though never on a copy older than a day (RFC 9309 2.4).
 
     check -> wait -> basis unchanged, copy younger than a day ----------------------------------> turn
@@ -155,8 +155,8 @@ class Gate(Protocol):
 class Basis(Protocol):
     """Knows what verdicts rest on, and what sites state about their pace."""
 
-    def basis(self, url: str, /) -> object:
-        """Return what a verdict on ``url`` rests on now; equal to an earlier one if nothing changed since."""
+    def basis(self, origin: Origin, /) -> object:
+        """Return what verdicts on ``origin`` rest on now; equal to an earlier one if nothing changed since."""
 
     def pace_rules(self, origin: Origin, /) -> StatedPace | None:
         """Return what the robots.txt of ``origin`` states about pace, if anything is known."""
@@ -174,7 +174,7 @@ async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, m
         verdict = await _check(gate, clock, url, deadline_mono)
         if verdict is None:
             raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
-        made = _Made(verdict, agent.basis(url), clock.monotonic(), clock.wall())
+        made = _Made(verdict, agent.basis(origin), clock.monotonic(), clock.wall())
         _close_if_refused(pacer, origin, verdict)
         request = _request(agent, origin, verdict)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
@@ -182,7 +182,8 @@ async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, m
         if not permit.waited:
             return Turn(verdict, permit)
         try:
-            holds = _holds_still(gate, agent, clock, made, checked_again=checked_again)
+            unchanged = agent.basis(origin) == made.basis
+            holds = _holds_still(gate, clock, made, unchanged=unchanged, checked_again=checked_again)
             if holds is not None:
                 _close_if_refused(pacer, origin, holds)
                 if holds is verdict or agent.pace_rules(origin) is request.pace:
@@ -203,11 +204,11 @@ class _Made(NamedTuple):
     at_wall: float
 
 
-def _holds_still(gate: Gate, agent: Basis, clock: Clock, made: _Made, *, checked_again: bool) -> Verdict | None:
+def _holds_still(gate: Gate, clock: Clock, made: _Made, *, unchanged: bool, checked_again: bool) -> Verdict | None:
     """Return the verdict that holds after a wait; None if robots.txt has to be fetched first."""
     passed_s = max(clock.monotonic() - made.at_mono, clock.wall() - made.at_wall)
     usable = made.verdict.age_s + passed_s < DAY_S  # RFC 9309 2.4: no copy older than 24 hours SHOULD be used
-    if usable and agent.basis(made.verdict.url) == made.basis:
+    if usable and unchanged:
         return made.verdict
     verdict = gate.peek(made.verdict.url)
     if verdict is None and usable and checked_again:
