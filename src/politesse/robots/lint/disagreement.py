@@ -112,8 +112,8 @@ class _Trial:
             if differing:
                 known.update(differing)
                 samples.append(_Sample(path, answer.allowed, differing))
-                if len(samples) == _MAX_SAMPLES:
-                    break
+            if len(samples) == _MAX_SAMPLES:
+                break
         return samples
 
 
@@ -130,7 +130,8 @@ def _paths_near(value: str) -> Iterator[str]:
     paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
     if "%" in value or "~" in value or not value.isascii():
         # Only then: dialects that decode nothing disagree about every escaped letter, whatever the rule.
-        paths += [_ESCAPE.sub(_decoded, filled), _ESCAPE.sub(_other_case, filled), filled.replace("~", "%7E")]
+        swapped = _ESCAPE.sub(lambda escape: escape[0].swapcase(), filled)
+        paths += [_ESCAPE.sub(_decoded, filled), swapped, filled.replace("~", "%7E")]
     paths.append(value)
     for path in dict.fromkeys(paths):
         if path.startswith("/") and len(path) <= _MAX_PROBE and path.isprintable():
@@ -139,7 +140,3 @@ def _paths_near(value: str) -> Iterator[str]:
 
 def _decoded(escape: re.Match[str]) -> str:
     return chr(int(escape[0][1:], 16))
-
-
-def _other_case(escape: re.Match[str]) -> str:
-    return escape[0].swapcase()
