@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,7 +23,6 @@ from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import Dialect, RobotsTxt, RuleSet
-from politesse.robots.rule_sets.ordered import FirstMatchRuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,9 +131,7 @@ class RobotRules:
         site = self._sites.get(str(origin))
         if site is None or site.fresh_until is None or site.fresh_until < self._clock():
             return RobotRulesAnswer.UNKNOWN
-        return (
-            RobotRulesAnswer.ALLOWED if self._compiled(origin, site).judge(target).allowed else RobotRulesAnswer.DENIED
-        )
+        return RobotRulesAnswer(int(self._compiled(origin, site).judge(target).allowed))
 
     def visit(self, site: str, at: float | None = None) -> None:
         """Record a visit at the Unix time ``at``, by default now."""
@@ -180,15 +178,8 @@ class RobotRules:
 
     def dump(self) -> str:
         """Return all sites as JSON, for ``load``."""
-        sites = {
-            key: {
-                "rules": site.rules,
-                "fresh_until": site.fresh_until,
-                "visits": site.visits,
-                "last_visit": site.last_visit,
-            }
-            for key, site in self._sites.items()
-        }
+        names = ("rules", "fresh_until", "visits", "last_visit")
+        sites = {key: {name: getattr(site, name) for name in names} for key, site in self._sites.items()}
         dumped = {"version": _VERSION, "agent": self._name, "perl_exact": self._perl_exact, "sites": sites}
         return json.dumps(dumped, ensure_ascii=True)
 
@@ -232,17 +223,15 @@ class RobotRules:
         return site.compiled
 
 
+@dataclass(slots=True)
 class _Site:
     """The state of a site."""
 
-    __slots__ = ("compiled", "fresh_until", "last_visit", "rules", "visits")
-
-    def __init__(self) -> None:
-        self.rules: list[str] = []
-        self.compiled: RuleSet | None = None
-        self.fresh_until: float | None = None
-        self.visits = 0
-        self.last_visit: float | None = None
+    rules: list[str] = field(default_factory=list)
+    compiled: RuleSet | None = None
+    fresh_until: float | None = None
+    visits: int = 0
+    last_visit: float | None = None
 
 
 def _short(name: str) -> str:
@@ -260,8 +249,7 @@ def _origin(site: str) -> Origin:
 
 
 def _texts(compiled: RuleSet, *, as_written: bool) -> list[str]:
-    rules = compiled.in_order if isinstance(compiled, FirstMatchRuleSet) else ()
-    return [f"{_ALLOW if rule.allow else ''}{rule.value if as_written else rule.pattern}" for rule in rules]
+    return [f"{_ALLOW if rule.allow else ''}{rule.value if as_written else rule.pattern}" for rule in compiled.rules]
 
 
 def _a(kind: type[Value], value: object) -> Value:

@@ -15,7 +15,7 @@ def test_content_usage_in_robots_txt(row: Preferences) -> None:
 
 
 @pytest.mark.clause("draft-ietf-aipref-attach 3.1")
-def test_a_preference_keeps_nobody_out() -> None:
+def test_preference_denies_no_request() -> None:
     rules = RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=n\n").rules_for("ExampleBot")
     assert rules.allowed("/page")
     assert len(rules) == 0

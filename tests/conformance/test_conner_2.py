@@ -46,7 +46,7 @@ def test_of_several_rates_the_fewest_documents_per_unit_of_time_bind() -> None:
 
 @pytest.mark.clause("Conner 2.0, Request-rate")
 @pytest.mark.parametrize("value", ["9/banana", "0/60", "5/0", "-1/5", "", "10/60 2542-3199"])
-def test_rate_that_cannot_be_meant_is_ignored(value: str) -> None:
+def test_invalid_rate_is_ignored(value: str) -> None:
     robots = read("User-agent: x", f"Request-rate: {value}", "Disallow: /a")
     assert robots.lines[1].quirks == (Quirk.INVALID_VALUE,)
     assert robots.rules_for("x").request_rates == ()
@@ -61,7 +61,7 @@ def test_visit_time_is_from_minute_to_minute(value: str) -> None:
 
 
 @pytest.mark.clause("Conner 2.0, Comment")
-def test_all_comments_of_the_rule_set_are_told_in_order() -> None:
+def test_all_comments_of_the_rule_set_are_returned_in_order() -> None:
     rules = read(
         *("User-agent: x", "Robot-version: 2.0.0", "Comment: we know you", "Disallow: /a", "Comment: write to us"),
         *("User-agent: y", "Comment: not you"),
@@ -70,7 +70,7 @@ def test_all_comments_of_the_rule_set_are_told_in_order() -> None:
 
 
 @pytest.mark.clause("Conner 2.0, Visit-time")
-def test_what_is_said_to_everybody_does_not_bind_a_named_robot() -> None:
+def test_group_for_everybody_does_not_bind_a_named_robot() -> None:
     robots = read("User-agent: *", "Request-rate: 1/10m", "", "User-agent: mybot", "Disallow: /b")
     assert robots.rules_for("mybot").request_rates == ()
     assert robots.rules_for("other").request_rates == (RequestRate(1, 600),)
@@ -93,7 +93,7 @@ def test_versions_are_kept_with_their_groups_and_faults_with_their_lines() -> No
 
 
 @pytest.mark.clause("Conner 2.0, Allow and Disallow")
-def test_the_line_that_decides_is_told() -> None:
+def test_deciding_line_is_reported() -> None:
     rules = read(
         "User-agent: x", "Robot-version: 2.0.0", "Allow: /a*", "Allow: /b", "Disallow: /a/c*", "Disallow: /a/c"
     ).rules_for("x")

@@ -23,7 +23,7 @@ def test_parser_and_matcher(row: Access | PathMatch) -> None:
 
 
 @pytest.mark.clause("google/robotstxt, robots_test.cc")
-def test_a_line_is_cut_and_its_pattern_matches_by_what_is_left() -> None:
+def test_pattern_of_a_cut_line_matches_by_its_rest() -> None:
     # GoogleOnly_LineTooLong: kMaxLineLen = 2083 * 8; the line with its field name is cut to one octet less.
     line = f"disallow: /{'a' * (2083 * 8)}/qux"
     robots = RobotsTxt.parse(f"user-agent: FooBot\n{line}\n", Dialect.GOOGLE)
@@ -36,7 +36,7 @@ def test_a_line_is_cut_and_its_pattern_matches_by_what_is_left() -> None:
 
 
 @pytest.mark.clause("google/robotstxt, robots_test.cc")
-def test_a_line_of_the_greatest_length_is_whole_and_octets_are_counted() -> None:
+def test_line_of_the_greatest_length_in_octets_is_whole() -> None:
     for path in ("a" * (16_663 - len("disallow: /")), "é" * ((16_663 - len("disallow: /")) // 2)):
         robots = RobotsTxt.parse(f"user-agent: *\ndisallow: /{path}\ndisallow: /{path}aa\n", Dialect.GOOGLE)
         assert [line.quirks for line in robots.lines] == [(), (), (Quirk.LINE_CUT,)]
@@ -45,7 +45,7 @@ def test_a_line_of_the_greatest_length_is_whole_and_octets_are_counted() -> None
 
 @pytest.mark.clause("google/robotstxt, robots.cc")
 @pytest.mark.parametrize(("character", "kept"), [("é", 1), ("ツ", 1), ("ツ", 2), ("😀", 3)])
-def test_a_line_that_is_cut_within_a_character_keeps_its_first_octets(character: str, kept: int) -> None:
+def test_line_that_is_cut_within_a_character_keeps_its_first_octets(character: str, kept: int) -> None:
     # Parse: a line is octets, its buffer takes the first kMaxLineLen of them, and MaybeEscapePattern escapes each.
     plain = "a" * (16_663 - len("disallow: /") - kept)
     robots = RobotsTxt.parse(f"user-agent: *\ndisallow: /{plain}{character}b\nallow: /{plain}\n", Dialect.GOOGLE)
@@ -60,7 +60,7 @@ def test_a_line_that_is_cut_within_a_character_keeps_its_first_octets(character:
 
 
 @pytest.mark.clause("Google robots.txt specification, File format")
-def test_what_is_behind_500_kib_is_ignored() -> None:
+def test_octets_beyond_500_kib_are_ignored() -> None:
     start = b"user-agent: *\n"
     rule = b"disallow: /last"
     filling = b"#" * (500 * 1024 - len(start) - len(rule) - 1) + b"\n"

@@ -242,10 +242,8 @@ def page_date(text: str) -> float | None:
 
     A date without a time is the start of its day; one without a zone is in UTC.
     """
-    date = iso_date(text)
-    if date is None:
-        date = http_date(text)
-    return http_date(f"{text} 00:00:00 GMT") if date is None else date
+    forms = ((iso_date, text), (http_date, text), (http_date, f"{text} 00:00:00 GMT"))
+    return next((date for parse, form in forms if (date := parse(form)) is not None), None)
 
 
 def _speaks_to(meta: Meta, names: Iterable[str]) -> bool:

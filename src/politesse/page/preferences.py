@@ -11,15 +11,9 @@ from urllib.parse import urljoin
 from politesse._text import BLANKS
 from politesse.page.headers import Headers, cut_lines, header_pairs
 from politesse.page.links import MAX_URL, document_base, trimmed
+from politesse.usage import vocabulary
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
-from politesse.usage.vocabulary import (
-    MAX_OCTETS,
-    is_absolute_url,
-    parse_content_signal,
-    parse_content_usage,
-    parse_tdm_reservation,
-    statements,
-)
+from politesse.usage.vocabulary import MAX_OCTETS
 
 if TYPE_CHECKING:
     from politesse.page.directives import PageDirectives
@@ -110,16 +104,16 @@ def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
     template = Statement(
         None, Preference.UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, f"Content-Usage: {value[:MAX_OCTETS]}"
     )
-    return statements(parse_content_usage(value.strip(BLANKS)), template)
+    return vocabulary.statements(vocabulary.parse_content_usage(value.strip(BLANKS)), template)
 
 
 def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
     for line in cut_lines(lines, MAX_OCTETS)[0]:
-        signals, use = parse_content_signal(line)
+        signals, use = vocabulary.parse_content_signal(line)
         template = Statement(
             None, Preference.UNSTATED, Mechanism.CONTENT_SIGNAL, Place.HEADER, f"Content-Signal: {line}", use=use
         )
-        yield from statements(signals, template)
+        yield from vocabulary.statements(signals, template)
 
 
 def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
@@ -127,7 +121,7 @@ def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) 
     policies = list(dict.fromkeys(policy.strip() for policy in policies))
     reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
     for value in reservations:
-        preference = parse_tdm_reservation(value)
+        preference = vocabulary.parse_tdm_reservation(value)
         policy = policies[0] if policies else ""
         text = f"{_TDM_RESERVATION}: {value}"
         yield Statement(Purpose.TDM, preference, Mechanism.TDMREP, place, text, policy=policy)
@@ -170,7 +164,7 @@ def _license_url(base: str, reference: str) -> str | None:
         url = urljoin(base, reference)
     except ValueError:
         return None
-    return url if is_absolute_url(url) else None
+    return url if vocabulary.is_absolute_url(url) else None
 
 
 def _links(value: str) -> Iterator[tuple[str, str, str]]:

@@ -162,7 +162,7 @@ class Scan:
                     continue
                 if behind is None:
                     behind = _after_text(self._text, tag.end(), name)
-                    self._room -= (len(self._text) if behind < 0 else behind) - tag.end()
+                    self._room -= behind - tag.end()
                 self._go_on(after, behind)
         return places
 
@@ -170,16 +170,15 @@ class Scan:
         """Process markup that is not a complete tag."""
         if not self._text.startswith("<![CDATA[", at):
             behind = _after_markup(self._text, at)
-            self._room -= (len(self._text) if behind < 0 else behind) - at
+            self._room -= behind - at
             for state in here:
                 self._go_on(state, behind)
             return
         for state in here:
             for is_section in self._followed(state.cdata()):
-                end = "]]>" if is_section else ">"
-                behind = self._text.find(end, at)
-                self._room -= (len(self._text) if behind < 0 else behind) - at
-                self._go_on(replace(state), -1 if behind < 0 else behind + len(end))
+                behind = _behind(self._text, "]]>" if is_section else ">", at)
+                self._room -= behind - at
+                self._go_on(replace(state), behind)
 
     def _followed(self, branches: Sequence[_Branch]) -> Sequence[_Branch]:
         """Return all alternatives while work is left, then only the first."""
@@ -189,10 +188,7 @@ class Scan:
         return branches[:1]
 
     def _go_on(self, state: TreeState, at: int) -> None:
-        """Continue a state at a place of the text; -1 for the end of the page."""
-        if at < 0:
-            self.in_head |= state.in_head
-            return
+        """Continue a state at a place of the text."""
         if self._head_only and state.at_body:
             return
         markup = _MARKUP.search(self._text, at)
@@ -204,16 +200,12 @@ class Scan:
             self.in_head |= state.in_head
             return
         beside = self._ahead.get(end)
-        if beside is None:
-            if len(self._ahead) >= _MAX_STATES:
-                self.partial = True
-                return
-            self._ahead[end] = [state]
-        elif state not in beside:
-            if len(beside) >= _MAX_STATES:
-                self.partial = True
-                return
-            beside.append(state)
+        if beside is not None and state in beside:
+            return
+        if len(self._ahead if beside is None else beside) >= _MAX_STATES:
+            self.partial = True
+        else:
+            self._ahead.setdefault(end, []).append(state)
 
 
 def _tag(name: str, attributes: str, *, in_head: bool) -> Tag:
@@ -234,30 +226,34 @@ def _is_closed(attributes: str) -> bool:
     return last.startswith(tuple(ASCII_WHITESPACE + "/"))
 
 
+def _behind(text: str, end: str, at: int) -> int:
+    """Return the place behind the next ``end``; the end of the page if there is none."""
+    found = text.find(end, at)
+    return len(text) if found < 0 else found + len(end)
+
+
 def _after_markup(text: str, at: int) -> int:
-    """Return the end of markup that is not a complete tag; -1 for the end of the page."""
+    """Return the end of markup that is not a complete tag."""
     if text.startswith("<!--", at):
         if text.startswith((">", "->"), at + 4):  # 13.2.5.43: abruptly closed
-            return text.index(">", at + 4) + 1
+            return _behind(text, ">", at + 4)
         end = _COMMENT_END.search(text, at + 4)
-        return -1 if end is None else end.end()
+        return len(text) if end is None else end.end()
     if _TAG_OPEN.match(text, at) is not None:
-        return -1  # a tag without an end
-    return text.find(">", at) + 1 or -1  # 13.2.5.41: a bogus comment
+        return len(text)  # a tag without an end
+    return _behind(text, ">", at)  # 13.2.5.41: a bogus comment
 
 
 def _after_text(text: str, at: int, name: str) -> int:
-    """Return the end of the content of an element that contains only text; -1 for the end of the page."""
+    """Return the end of the content of an element that contains only text."""
     if name == "script":
         return _after_script(text, at)
-    if name == "plaintext":
-        return -1
-    end = _TEXT_END[name].search(text, at)
-    return -1 if end is None else end.start()
+    end = _TEXT_END[name].search(text, at) if name != "plaintext" else None
+    return len(text) if end is None else end.start()
 
 
 def _after_script(text: str, at: int) -> int:
-    """Return the start of the end tag of a script; -1 if it has none.
+    """Return the start of the end tag of a script; the end of the page if it has none.
 
     =====================  ===================  =======================  =======================  ==============
     state (13.2.5)         ``<!--``             ``-->``                  ``<script``              ``</script``
@@ -281,4 +277,4 @@ def _after_script(text: str, at: int) -> int:
             return token.start()
         else:
             double_escaped = False
-    return -1
+    return len(text)

@@ -5,16 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from politesse.robots import crawl_directives
 from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
-from politesse.robots.crawl_directives import (
-    VERSION_1,
-    DirectiveValue,
-    parse_crawl_delay,
-    parse_request_rate,
-    parse_robot_version,
-    parse_visit_time,
-)
 from politesse.robots.dialect import Dialect
 from politesse.robots.group import Group, GroupMatch
 from politesse.robots.lexer import Lexed, lex, records
@@ -31,10 +24,10 @@ if TYPE_CHECKING:
     from politesse.robots.traits import Grouping
 
 
-_DIRECTIVES: Final[dict[str, Callable[[str], DirectiveValue | None]]] = {
-    "crawl-delay": parse_crawl_delay,
-    "request-rate": parse_request_rate,
-    "visit-time": parse_visit_time,
+_DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | None]]] = {
+    "crawl-delay": crawl_directives.parse_crawl_delay,
+    "request-rate": crawl_directives.parse_request_rate,
+    "visit-time": crawl_directives.parse_visit_time,
     "comment": str,
 }
 _USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
@@ -59,23 +52,6 @@ class RobotsTxt:
         sitemap_lines: all Sitemap lines, each value once, not validated.
         licenses: absolute URLs of all License lines, anywhere in the file: they apply to everybody (RSL).
     """
-
-    __slots__ = (
-        "_groups_of",
-        "_license_lines",
-        "_listed",
-        "_signals",
-        "_states_usage",
-        "_traits",
-        "_unnamed",
-        "dialect",
-        "groups",
-        "lines",
-        "origin",
-        "quirks",
-        "sitemap_lines",
-        "sitemaps",
-    )
 
     def __init__(self, lexed: Lexed, dialect: Dialect, origin: Origin | None = None) -> None:
         self.dialect = dialect
@@ -133,7 +109,7 @@ class RobotsTxt:
         found = self._groups_that_bind([agent] if isinstance(agent, str) else agent)
         rules = [line for group, _ in found for line in group.rules]
         values = [value for group, listed_at in found for before, _, value in group.directives if listed_at < before]
-        version = found[-1][0].version if found else VERSION_1
+        version = found[-1][0].version if found else crawl_directives.VERSION_1
         usage = self._usage(found) if self._states_usage else None
         directives = Directives(values, version, self.sitemap_lines, usage)
         return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
@@ -205,7 +181,7 @@ class RobotsTxt:
                     self.groups.append(group)
                 row_ended = headed = False
                 if grouping.versioned:
-                    group.version = VERSION_1  # a Robot-version has to follow the last user-agent line
+                    group.version = crawl_directives.VERSION_1  # a Robot-version has to follow the last user-agent line
                 self._name(group, line, grouping.name(line.value))
             elif field:
                 headed = self._say(group, line, headed=headed)
@@ -244,7 +220,7 @@ class RobotsTxt:
             self._direct(group, line, parse(line.value))
             return True
         elif line.field == "robot-version" and self._traits.grouping.versioned:
-            version = parse_robot_version(line.value)
+            version = crawl_directives.parse_robot_version(line.value)
             if headed or group is None:
                 line.quirks += (Quirk.MISPLACED_VERSION,)
             elif version is None:
@@ -274,7 +250,7 @@ class RobotsTxt:
         """Return the quirk of a line that belongs in a group and is in none."""
         return Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP
 
-    def _direct(self, group: Group | None, line: Line, value: DirectiveValue | None) -> None:
+    def _direct(self, group: Group | None, line: Line, value: crawl_directives.DirectiveValue | None) -> None:
         if group is None:
             line.quirks += (self._stray(),)
         elif value is None or Quirk.CONTROL_CHARACTER in line.quirks:

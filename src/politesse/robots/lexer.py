@@ -118,15 +118,11 @@ def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
     """Cut the rows to ``most`` octets in place; return the numbers of those that were longer."""
     if most is None:
         return frozenset()
-    cut = []
-    for number, row in enumerate(rows, 1):
-        if len(row) * _MAX_OCTETS_PER_CHARACTER <= most:
-            continue
-        octets = row.encode("utf-8", "surrogateescape")
-        if len(octets) > most:
-            cut.append(number)
-            rows[number - 1] = octets[:most].decode("utf-8", "surrogateescape")
-    return frozenset(cut)
+    long = [number for number, row in enumerate(rows, 1) if len(row) * _MAX_OCTETS_PER_CHARACTER > most]
+    cut = frozenset(number for number in long if len(octets_of(rows[number - 1])) > most)
+    for number in cut:
+        rows[number - 1] = octets_of(rows[number - 1])[:most].decode("utf-8", "surrogateescape")
+    return cut
 
 
 def blank_lines(rows: list[str]) -> list[int]:

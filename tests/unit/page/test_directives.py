@@ -113,7 +113,7 @@ def test_meta_may_name_several() -> None:
 
 
 @pytest.mark.clause("draft-illyes-repext-00 4")
-def test_meta_in_body_counts_where_it_is_asked_for_only() -> None:
+def test_meta_in_body_counts_only_with_in_body() -> None:
     body = b"<html><head><title>x</title></head><body><p>x</p><meta name=robots content=noindex></body></html>"
     assert PageDirectives.from_response(HTML, body).may_index(NOW)
     assert not PageDirectives.from_response(HTML, body, in_body=True).may_index(NOW)
@@ -147,7 +147,7 @@ def test_header_name_knows_no_case() -> None:
 
 
 @pytest.mark.clause("draft-illyes-repext-00 2.1.1")
-def test_empty_member_of_robots_tag_adds_nothing_and_exempts_nobody() -> None:
+def test_empty_member_of_robots_tag_adds_and_exempts_nothing() -> None:
     page = of_header("*=noindex, nosnippet; ExampleBot=;", field="Robots-Tag")
     assert not page.may_index(NOW)
     assert not page.may_snippet
@@ -289,7 +289,7 @@ def test_images_and_translation_have_their_own_answers() -> None:
     assert page.may_index(NOW)
 
 
-def test_what_google_no_longer_uses_is_told_so() -> None:
+def test_directive_that_google_no_longer_uses_is_historical() -> None:
     page = of_meta("noarchive, nocache, nositelinkssearchbox, noindex")
     historical = {statement.name for statement in page.statements if statement.historical}
     assert historical == {"noarchive", "nocache", "nositelinkssearchbox"}
@@ -304,7 +304,7 @@ def test_unknown_directives_are_kept() -> None:
     assert answers(page) == (True, True, True)
 
 
-def test_answer_names_what_decided() -> None:
+def test_answer_names_the_deciding_statement() -> None:
     page = PageDirectives.from_response(
         [("X-Robots-Tag", "nofollow"), ("X-Robots-Tag", "nosnippet, NoIndex"), ("Content-Type", "text/html")],
         b"<meta name=viewport content=x><meta name=ROBOTS content=NONE>",
@@ -375,7 +375,7 @@ def test_name_of_a_meta_is_read_as_generously_as_its_content(name: str) -> None:
     assert not of_page(f'<meta name="{name}" content="\u201cnoindex\u201d">').may_index(NOW)
 
 
-def test_meta_that_a_slash_closes_says_what_it_says() -> None:
+def test_self_closing_meta_counts() -> None:
     assert answers(of_page("<meta name=robots content=noindex/>")) == (False, True, True)
 
 
@@ -400,7 +400,7 @@ def test_eight_kibibytes_of_a_header_are_read() -> None:
 
 
 @pytest.mark.parametrize("separator", [",", ";", " ", ", "])
-def test_list_beyond_the_limit_is_read_up_to_it_whatever_separates_it(separator: str) -> None:
+def test_long_list_is_read_up_to_the_limit_with_any_separator(separator: str) -> None:
     text = "noindex" + separator * 70_000 + "nofollow"
     for page in (of_header(text), of_meta(text)):
         assert answers(page) == (False, True, True)
@@ -424,7 +424,7 @@ def test_word_that_the_limit_cuts_is_not_read() -> None:
     assert page.truncated
 
 
-def test_page_that_is_cut_before_the_end_of_its_head_says_so_and_keeps_what_was_read() -> None:
+def test_page_that_is_cut_in_its_head_is_truncated_and_keeps_its_directives() -> None:
     body = (
         b"<head><meta name=robots content=noindex><!--"
         + b"x" * 2_000
@@ -435,7 +435,7 @@ def test_page_that_is_cut_before_the_end_of_its_head_says_so_and_keeps_what_was_
     assert page.truncated
 
 
-def test_page_that_is_cut_in_its_body_was_read_whole() -> None:
+def test_page_that_is_cut_in_its_body_is_truncated_only_with_in_body() -> None:
     body = b"<head><meta name=robots content=noindex></head><body>" + b"x" * 2_000
     assert not PageDirectives.from_response(HTML, body, max_bytes=1_000).truncated
     assert PageDirectives.from_response(HTML, body, max_bytes=1_000, in_body=True).truncated

@@ -97,7 +97,7 @@ def test_encoding_is_found(octets: bytes, content_type: str, encoding: str) -> N
         assert meta.content in {"éツ", "ツ", "é"}
 
 
-def test_what_cannot_be_decoded_is_replaced() -> None:
+def test_invalid_octets_are_replaced() -> None:
     assert read(b"<meta name=a content='\xff'>").metas == (Meta("a", "\ufffd"),)
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_decoded_is_replaced() -> None:
         (b"", "", False),
     ],
 )
-def test_html_is_told_by_media_type_or_by_its_first_octets(body: bytes, content_type: str, expected: bool) -> None:  # noqa: FBT001
+def test_html_is_recognised_by_media_type_or_first_octets(body: bytes, content_type: str, expected: bool) -> None:  # noqa: FBT001
     assert is_html(body, content_type) is expected
     assert (read_html(body, content_type) is not None) is expected
 

@@ -69,7 +69,7 @@ def test_hostile_address_is_left_out(href: str) -> None:
 
 
 @pytest.mark.parametrize("rel", ["nofollow", "NoFollow", "ugc", "sponsored", "external ugc", "noopener,nofollow"])
-def test_link_that_is_not_to_be_followed_is_left_out(rel: str) -> None:
+def test_link_that_must_not_be_followed_is_omitted(rel: str) -> None:
     assert links(f'<a href=/x rel="{rel}">', "<a href=/y rel=noopener>") == ["https://example.com/y"]
 
 
@@ -101,7 +101,7 @@ def test_first_base_goes_before_the_url_of_the_page(base: str, expected: str) ->
 
 
 @pytest.mark.parametrize("base", ["ftp://example.com/", "mailto:x", "/" + "x" * 9_000])
-def test_base_that_is_no_http_url_leaves_absolute_links_only(base: str) -> None:
+def test_only_absolute_links_survive_a_base_that_is_no_http_url(base: str) -> None:
     assert links("<a href=x>", "<a href=http://h/y>", head=f'<base href="{base}">') == ["http://h/y"]
 
 
@@ -119,7 +119,7 @@ def test_nofollow_for_another_crawler_does_not_count() -> None:
     assert links("<a href=x>", head=head, token="OtherBot") == []
 
 
-def test_nofollow_in_body_counts_where_it_is_asked_for_only() -> None:
+def test_nofollow_in_body_counts_only_with_in_body() -> None:
     tags = ("<meta name=robots content=nofollow>", "<a href=/x>")
     assert links(*tags) == ["https://example.com/x"]
     assert links(*tags, in_body=True) == []
@@ -177,5 +177,5 @@ def test_ten_thousand_links_of_an_ordinary_page_are_found() -> None:
 
 
 @pytest.mark.parametrize("rel", ["nofollow;noopener", "nofollow|x", "“nofollow”", "x,nofollow", "NOFOLLOW\u00a0ugc"])
-def test_nofollow_counts_whatever_stands_between_the_words(rel: str) -> None:
+def test_nofollow_counts_with_any_separator_between_the_words(rel: str) -> None:
     assert followable_links(f'<a href="/a" rel="{rel}">a</a>'.encode(), "https://example.com/") == []

@@ -43,7 +43,7 @@ def test_repeated_lines_are_one_dictionary(kind: type) -> None:
     assert (usage.preference(TRAIN), usage.preference(SEARCH)) == (ALLOWED, DISALLOWED)  # the last of a key counts
 
 
-def test_unreadable_header_is_told_and_says_nothing() -> None:
+def test_unreadable_header_is_reported_and_states_nothing() -> None:
     usage = header_usage([("Content-Usage", "train-ai=n"), ("Content-Usage", "???")], PAGE)
     assert usage.preference(TRAIN) is UNSTATED
     assert [one.text for one in usage.statements] == ["Content-Usage: train-ai=n, ???"]
@@ -77,7 +77,7 @@ def test_content_signal_header_outweighs_the_permission_of_robots_txt() -> None:
     assert combine([of_file, said_by_response([("Content-Signal", "ai-train=no")])]).preference(TRAIN) is DISALLOWED
 
 
-def test_content_signal_header_that_is_cut_says_what_stands_before() -> None:
+def test_cut_content_signal_header_counts_up_to_the_cut() -> None:
     usage = said_by_response([("Content-Signal", "ai-train=no," + "x" * MAX_OCTETS + ", search=no")])
     assert (usage.preference(TRAIN), usage.preference(SEARCH)) == (DISALLOWED, UNSTATED)
 
@@ -116,7 +116,7 @@ def test_linked_license_in_body_is_read_where_its_metas_are() -> None:
     assert [one.url for one in response_usage([], page, PAGE).licenses] == ["https://example.com/a"]
 
 
-def test_linked_license_is_told_with_its_place() -> None:
+def test_linked_license_is_reported_with_its_place() -> None:
     usage = said_by_response([("Content-Type", "text/html")], b"<link rel=license href=/a>")
     assert usage.explain() == "license: https://example.com/a (link: rel=license href=/a)"
 
@@ -149,7 +149,7 @@ def test_tdm_policy_belongs_to_the_reservation() -> None:
     assert (one.preference, one.policy, one.text) == (DISALLOWED, POLICY, "tdm-reservation: 1")
 
 
-def test_policy_without_a_reservation_and_a_second_one_are_told() -> None:
+def test_policy_without_a_reservation_and_second_policy_are_reported() -> None:
     (alone,) = header_usage([("tdm-policy", POLICY)], PAGE).statements
     assert (alone.purpose, alone.preference, alone.policy) == (TDM, UNSTATED, POLICY)
     usage = header_usage([("tdm-policy", POLICY), ("tdm-policy", "https://b"), ("tdm-reservation", "0")], PAGE)
@@ -188,7 +188,7 @@ def test_links_to_licenses(value: str, urls: list[str]) -> None:
     assert {one.place for one in licenses} <= {Place.HEADER}
 
 
-def test_license_tells_its_link_only() -> None:
+def test_license_shows_its_own_link_only() -> None:
     (one,) = header_usage([("Link", "</a>; rel=next"), ("link", "</n>; rel=next, </l>; rel=license ,")], PAGE).licenses
     assert one.text == "Link: </l>; rel=license"
 
@@ -248,7 +248,7 @@ def test_noai_forbids_training() -> None:
     )
 
 
-def test_noimageai_is_told_and_decides_nothing_for_the_page() -> None:
+def test_noimageai_is_reported_and_decides_nothing_for_the_page() -> None:
     usage = said([("robots", "noimageai")], "ExampleBot")
     assert usage.preference(TRAIN) is UNSTATED
     assert [(one.preference, one.media) for one in usage.statements] == [(DISALLOWED, "images")]
@@ -276,11 +276,11 @@ def test_noai_counts_for_robots_and_the_crawlers_own_name(name: str, agent: str 
     assert (usage.preference(TRAIN) is DISALLOWED) is counts
 
 
-def test_word_that_only_starts_so_is_no_noai() -> None:
+def test_word_that_contains_noai_is_another_word() -> None:
     assert said([("robots", "noaid, nonoai, noaitraining")], "x").statements == ()
 
 
-def test_noai_counts_in_a_header_for_whom_it_is_scoped_to() -> None:
+def test_scoped_noai_of_a_header_counts_for_its_crawler() -> None:
     headers = [("X-Robots-Tag", "examplebot: noai"), ("X-Robots-Tag", "otherbot: noimageai")]
     (one,) = said([], "ExampleBot", headers).statements
     assert (one.place, one.agent, one.text) == (Place.HEADER, "examplebot", "X-Robots-Tag: examplebot: noai")

@@ -110,7 +110,7 @@ def test_odd_spellings_still_restrict_everybody(line: str) -> None:
         "otherbot: nofollow, 15:00:00: noindex",
     ],
 )
-def test_what_is_no_name_of_a_crawler_scopes_nothing(line: str) -> None:
+def test_invalid_crawler_name_is_no_scope(line: str) -> None:
     assert Directive("noindex") in set(parse_scoped(line))
 
 
@@ -141,7 +141,7 @@ def test_members_are_read_by_their_names(line: str, expected: list[str]) -> None
     assert said(list(parse_members(line))) == expected
 
 
-def test_statement_tells_where_it_was_made() -> None:
+def test_statement_shows_its_place() -> None:
     statement = DirectiveStatement(Directive("noindex"), "X-Robots-Tag", 2, "noindex\x1b[31m" + "x" * 500)
     assert str(statement).startswith("X-Robots-Tag 2: noindex\\x1b[31mxxx")
     assert len(str(statement)) < 300

@@ -135,7 +135,7 @@ def test_no_meta_is_seen_where_none_is(text: str) -> None:
         ("<meta a<b>", " a<b"),
     ],
 )
-def test_tag_ends_where_it_does_for_browsers(text: str, attributes: str) -> None:
+def test_tag_ends_as_in_browsers(text: str, attributes: str) -> None:
     (tag,) = Scan(text + "<p>", NAMES)
     assert tag.attributes == attributes
     assert not tag.cut

@@ -33,7 +33,7 @@ def test_first_location_that_matches_decides() -> None:
         assert usage_of(*entries, target=target).preference(Purpose.TDM) is expected, target
 
 
-def test_locations_behind_the_first_that_matches_are_told() -> None:
+def test_locations_after_the_first_match_are_reported() -> None:
     usage = usage_of(entry("/x", 1), entry("/a", 0), entry("/", 1), target="/a")
     assert [one.number for one in usage.deciding(Purpose.TDM)] == [2]
     assert [one.number for one in usage.bearing(Purpose.TDM)] == [2, 3]
@@ -76,7 +76,7 @@ def test_other_values_than_0_and_1_say_nothing(value: object) -> None:
     assert [one.number for one in usage.bearing(Purpose.TDM)] == [1, 2]
 
 
-def test_statement_carries_the_policy_and_where_it_stands() -> None:
+def test_statement_has_its_policy_and_its_place() -> None:
     (one,) = usage_of(entry("/", 1, **{"tdm-policy": POLICY}), target="/x").statements
     assert (one.purpose, one.preference, one.policy) == (Purpose.TDM, DISALLOWED, POLICY)
     assert (one.mechanism, one.place, one.number, one.path) == (Mechanism.TDMREP, Place.TDMREP_JSON, 1, "/")
@@ -93,7 +93,7 @@ def test_a_lone_surrogate_is_no_octet_that_was_escaped() -> None:
     assert parse_tdmrep(rb'[{"location": "/\udc80", "tdm-reservation": 1}]') == TdmRep()
 
 
-def test_nothing_said_is_no_fault() -> None:
+def test_empty_array_is_no_fault() -> None:
     assert parse_tdmrep(b"[]") == TdmRep((), "")
     assert tdmrep_usage(parse_tdmrep(b" [ ]\n"), "/").statements == ()
 
@@ -117,7 +117,7 @@ def test_nothing_said_is_no_fault() -> None:
         (b" " * (MAX_OCTETS + 1), "longer than"),
     ],
 )
-def test_what_could_not_be_read_is_a_fault_and_never_raises(body: bytes, fault: str) -> None:
+def test_unreadable_file_is_a_fault_and_never_raises(body: bytes, fault: str) -> None:
     doc = parse_tdmrep(body)
     assert doc.locations == ()
     assert fault in doc.fault
@@ -143,13 +143,13 @@ def test_file_of_many_entries_is_read_within_its_limit() -> None:
     assert parse_tdmrep(b"[" + b",".join([b'{"location":"/"}'] * 1_000_000) + b"]").fault != ""
 
 
-def test_what_is_no_target_raises() -> None:
+def test_invalid_target_raises() -> None:
     for doc in (TdmRep(), TdmRep(fault="it is not JSON")):
         with pytest.raises(InvalidURL):
             tdmrep_usage(doc, "mailto:us")
 
 
-def test_location_that_reserves_counts_where_it_could_not_be_compared_and_others_do_not() -> None:
+def test_only_a_reserving_location_counts_beyond_the_bound() -> None:
     def said(reservation: int, target: str) -> Preference:
         needles = [f"/*{'a' * 60}b{number:b}aa" for number in range(5_000)]
         body = json.dumps([{"location": needle, "tdm-reservation": reservation} for needle in needles])

@@ -62,7 +62,7 @@ def test_google_cuts_the_name_on_a_line(value: str, token: str) -> None:
         ("", ""),
     ],
 )
-def test_google_cuts_the_name_of_a_crawler_as_it_does_that_of_a_line(agent: str, token: str) -> None:
+def test_google_cuts_names_of_crawlers_and_of_lines_alike(agent: str, token: str) -> None:
     assert google_agent(agent) == token
 
 

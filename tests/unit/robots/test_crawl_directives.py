@@ -61,7 +61,7 @@ def test_crawl_delay_is_seconds_with_fractions(value: str, seconds: float) -> No
         ),
     ],
 )
-def test_crawl_delay_that_cannot_be_meant_is_none(value: str) -> None:
+def test_invalid_crawl_delay_is_none(value: str) -> None:
     assert parse_crawl_delay(value) is None
 
 
@@ -134,7 +134,7 @@ def test_request_rate_may_hold_within_a_window_only(value: str, window: TimeWind
         *("10000000000/1", "1/10000000000", "1/366d", "1/5 0600-0845 x", "\u0665/\u0666"),
     ],
 )
-def test_request_rate_that_cannot_be_meant_is_none(value: str) -> None:
+def test_invalid_request_rate_is_none(value: str) -> None:
     assert parse_request_rate(value) is None
 
 
@@ -189,7 +189,7 @@ def test_visit_time_is_a_window_of_minutes(value: str, start: int, end: int) -> 
         ),
     ],
 )
-def test_visit_time_that_is_no_time_of_day_is_none(value: str) -> None:
+def test_invalid_visit_time_is_none(value: str) -> None:
     assert parse_visit_time(value) is None
 
 

@@ -27,7 +27,7 @@ def _asks(node: ast.AST) -> bool:
     return named and isinstance(node, ast.Attribute) and node.attr != "RFC9309"
 
 
-def test_no_module_but_the_table_asks_which_dialect_it_is() -> None:
+def test_only_the_table_distinguishes_dialects() -> None:
     paths = [path for path in SOURCES.rglob("*.py") if path.name != "dialect.py"]
     assert len(paths) > 50
     for path in paths:
@@ -58,7 +58,7 @@ def test_every_target_of_robots_txt_is_exempt_in_every_dialect(dialect: Dialect)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_rule_set_tells_its_dialect_and_the_number_of_its_rules(dialect: Dialect) -> None:
+def test_repr_of_a_rule_set_has_its_dialect_and_number_of_rules(dialect: Dialect) -> None:
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /a\nDisallow: /a\nDisallow: /b\n", dialect).rules_for("x")
     assert len(rules) == 2
     assert repr(rules) == f"<RuleSet {dialect.value}: 2 rules, crawl_delay=None>"
@@ -67,20 +67,20 @@ def test_rule_set_tells_its_dialect_and_the_number_of_its_rules(dialect: Dialect
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_of_equal_rules_the_first_line_is_told_as_it_is_written(dialect: Dialect) -> None:
+def test_first_of_equal_rules_is_reported_as_written(dialect: Dialect) -> None:
     match = RobotsTxt.parse("User-agent: *\nDISALLOW : /a # b\nDisallow: /a\n", dialect).rules_for("x").match("/a")
     assert match.rule is not None
     assert (match.rule.line, match.rule.field, match.rule.value) == (2, "DISALLOW", "/a")
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_blank_lines_are_told_where_they_end_records(dialect: Dialect) -> None:
+def test_blank_lines_are_listed_in_dialects_where_they_end_records(dialect: Dialect) -> None:
     lexed = lex("a: b\n\n \t\r\n# note\n # note\nc: d\n", dialect.traits.syntax)
     assert list(lexed.blank) == ([2, 3, 7] if dialect in BLANKS_END_RECORDS else [])
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_rules_outside_of_any_record_are_told(dialect: Dialect) -> None:
+def test_rules_outside_of_any_record_have_a_quirk(dialect: Dialect) -> None:
     robots = RobotsTxt.parse("User-agent: a\nDisallow: /a\n\nDisallow: /b\nCrawl-delay: 5\n", dialect)
     outside = (Quirk.OUTSIDE_GROUP,) if dialect in BLANKS_END_RECORDS else ()
     assert [line.quirks for line in robots.lines] == [(), (), outside, outside]
@@ -99,7 +99,7 @@ def test_pacing_fields_and_sitemaps_are_read_in_every_dialect(dialect: Dialect) 
     assert [str(window) for window in rules.visit_times] == ["0600-0845"]
 
 
-def test_prefix_of_a_field_is_told_as_a_misspelling() -> None:
+def test_prefix_of_a_field_has_the_quirk_of_a_misspelling() -> None:
     robots = RobotsTxt.parse("user-agents: a\ndisallowed: /x\nsite-mapping: /s\ncrawl-delays: 5\n", Dialect.GOOGLE)
     assert [(line.name, line.field, line.quirks) for line in robots.lines] == [
         ("user-agents", "user-agent", (Quirk.MISSPELLED_FIELD,)),

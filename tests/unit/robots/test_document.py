@@ -47,11 +47,11 @@ def denied(rules: RuleSet, *targets: str) -> set[str]:
         ("\u212aelvin", ""),  # the Kelvin sign: a "k" in lower case, and no ASCII
     ],
 )
-def test_product_token_ends_before_what_no_token_holds(agent: str, token: str) -> None:
+def test_product_token_ends_before_an_invalid_character(agent: str, token: str) -> None:
     assert product_token(agent) == token
 
 
-def test_a_group_binds_the_agents_it_names_whatever_their_case() -> None:
+def test_group_binds_its_agents_regardless_of_case() -> None:
     robots = read("user-agent: FOOBOT", "disallow: /")
     for agent in ("FooBot", "foobot", "FOOBOT/2.1", "foobot (x)"):
         assert not robots.rules_for(agent).allowed("/a"), agent
@@ -101,7 +101,7 @@ def test_star_is_for_everybody(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "*foo", "**", "/1.0", "(x)", "ツ", "foo\0", "\x01"])
-def test_line_without_a_token_names_nobody(value: str) -> None:
+def test_line_without_a_token_names_no_crawler(value: str) -> None:
     robots = read("user-agent: a", "disallow: /a", f"user-agent: {value}", "disallow: /")
     assert Quirk.NAMES_NOBODY in robots.lines[2].quirks
     assert robots.groups[1].agents == {}
@@ -110,7 +110,7 @@ def test_line_without_a_token_names_nobody(value: str) -> None:
     assert not robots.rules_for("a").allowed("/a")
 
 
-def test_rules_below_a_line_without_a_token_bind_who_is_named_beside_it() -> None:
+def test_rules_below_a_line_without_a_token_bind_the_other_agents() -> None:
     robots = read("user-agent:", "user-agent: foo", "disallow: /")
     assert not robots.rules_for("foo").allowed("/a")
     assert robots.rules_for("bar").allowed("/a")
@@ -192,7 +192,7 @@ def test_everybody_may_stand_beside_a_name() -> None:
         assert denied(robots.rules_for(agent), "/x", "/y") == {"/x"}
 
 
-def test_an_agent_that_is_named_twice_in_a_group_is_named_once() -> None:
+def test_agent_that_is_repeated_in_a_group_is_listed_once() -> None:
     robots = read("user-agent: foo", "user-agent: FOO/2", "user-agent: foo", "disallow: /x")
     assert robots.groups[0].agents == {"foo": 0}
     assert len(robots.rules_for("foo")) == 1
@@ -216,14 +216,14 @@ def test_agent_without_a_token_obeys_the_group_for_everybody(agent: str) -> None
     assert denied(robots.rules_for(agent), "/f", "/e") == {"/e"}
 
 
-def test_rules_before_any_agent_are_nobodys() -> None:
+def test_rules_before_any_agent_bind_no_crawler() -> None:
     robots = read("disallow: /", "allow: /a", "user-agent: *", "disallow: /b")
     assert [line.quirks for line in robots.lines] == [(Quirk.BEFORE_ANY_GROUP,), (Quirk.BEFORE_ANY_GROUP,), (), ()]
     assert denied(robots.rules_for("x"), "/a", "/b", "/c") == {"/b"}
 
 
 @pytest.mark.parametrize("line", ["crawl-delay: 5", "request-rate: 1/5", "visit-time: 0600-0845", "comment: hi"])
-def test_directives_before_any_agent_are_nobodys(line: str) -> None:
+def test_directives_before_any_agent_bind_no_crawler(line: str) -> None:
     robots = read(line, "user-agent: *", "disallow: /b")
     assert robots.lines[0].quirks == (Quirk.BEFORE_ANY_GROUP,)
     rules = robots.rules_for("x")
@@ -246,7 +246,7 @@ def test_pattern_may_start_with_a_star() -> None:
     assert denied(robots.rules_for("x"), "/x/y.gif", "/x/y.gif?q", "/.gif") == {"/x/y.gif", "/.gif"}
 
 
-def test_empty_allow_says_nothing() -> None:
+def test_empty_allow_is_ignored() -> None:
     robots = read("user-agent: *", "disallow: /", "allow:")
     assert robots.lines[2].quirks == (Quirk.EMPTY_ALLOW,)
     assert not robots.rules_for("x").allowed("/a")
@@ -258,7 +258,7 @@ def test_empty_disallow_restricts_nothing_and_cancels_nothing() -> None:
     assert denied(robots.rules_for("x"), "/a", "/b") == {"/a"}
 
 
-def test_rule_with_a_control_character_binds_nobody() -> None:
+def test_rule_with_a_control_character_binds_no_crawler() -> None:
     robots = read("user-agent: *", "disallow: /a\0b", "allow: /\x1f", "disallow: /c", "disallow: /\x7f")
     assert [Quirk.CONTROL_CHARACTER in line.quirks for line in robots.lines] == [False, True, True, False, True]
     rules = robots.rules_for("x")
@@ -266,7 +266,7 @@ def test_rule_with_a_control_character_binds_nobody() -> None:
     assert denied(rules, "/a", "/a%00b", "/%1F", "/c", "/%7F") == {"/c"}
 
 
-def test_agent_with_a_control_character_names_nobody() -> None:
+def test_agent_with_a_control_character_names_no_crawler() -> None:
     robots = read("user-agent: fo\x0bo", "disallow: /")
     assert robots.lines[0].quirks == (Quirk.CONTROL_CHARACTER, Quirk.NAMES_NOBODY)
     assert robots.rules_for("fo").allowed("/a")
@@ -348,7 +348,7 @@ def test_merged_groups_keep_all_directives_in_order() -> None:
         "comment: a\x1b[2J",
     ],
 )
-def test_directive_that_cannot_be_meant_is_ignored(line: str) -> None:
+def test_invalid_directive_is_ignored(line: str) -> None:
     robots = read("user-agent: *", line, "disallow: /a")
     assert Quirk.INVALID_VALUE in robots.lines[1].quirks
     rules = robots.rules_for("x")
@@ -368,7 +368,7 @@ def test_sitemaps_are_collected_wherever_they_stand() -> None:
     assert robots.sitemaps == ["https://h/S.xml", "https://other.example/ü.xml", "http://h:80/3.xml", "/4.xml"]
 
 
-def test_every_line_that_says_something_is_kept() -> None:
+def test_every_line_with_content_is_kept() -> None:
     robots = read(
         "# a note",
         "foo: bar",
@@ -413,12 +413,12 @@ def test_web_page_restricts_nothing() -> None:
     assert robots.rules_for("x").allowed("/a")
 
 
-def test_dialect_is_that_of_the_rfc_unless_told() -> None:
+def test_default_dialect_is_rfc_9309() -> None:
     assert read().dialect is Dialect.RFC9309
     assert RobotsTxt.parse(b"", dialect=Dialect.RFC9309).dialect is Dialect.RFC9309
 
 
-def test_group_is_told_apart_by_its_repr() -> None:
+def test_repr_of_a_group_names_its_agents() -> None:
     robots = read("user-agent: a", "user-agent: *", "disallow: /x", "allow: /y")
     assert repr(robots.groups[0]) == "<Group a, *: 2 rules>"
     assert [line.number for line in robots.groups[0].rules] == [3, 4]

@@ -12,7 +12,7 @@ from tests.property.strategies import DIALECT_GROUPS, Case
 BODY = "User-agent: FooBot\nDisallow: /\n\nUser-agent: *\nDisallow: /a\nAllow: /a/b\nDisallow: /*.pdf$\nDisallow: /c\n"
 
 
-def test_every_match_is_told_with_its_length_and_who_won() -> None:
+def test_every_match_is_reported_with_its_length_and_the_winner() -> None:
     told = explain(RobotsTxt.parse(BODY), "https://example.com/a/b/c.pdf", "ExampleBot")
     assert [(rule.line, len(rule.pattern)) for rule in told.matches] == [(5, 2), (6, 4), (7, 7)]
     assert told.winner is not None
@@ -21,7 +21,7 @@ def test_every_match_is_told_with_its_length_and_who_won() -> None:
     assert "longest" in told.precedence
 
 
-def test_groups_of_one_crawler_are_told_together() -> None:
+def test_groups_of_one_crawler_are_reported_together() -> None:
     robots = RobotsTxt.parse("User-agent: a\nDisallow: /x\nUser-agent: b\nDisallow: /\nUser-agent: A\nAllow: /x/y\n")
     told = explain(robots, "/x/y", "a")
     assert [group.heads[0].number for group in told.groups] == [1, 5]
@@ -35,12 +35,12 @@ def test_equal_rules_all_match() -> None:
     assert told.winner.line == 4  # RFC 9309 2.2.2: equivalent, the Allow counts
 
 
-def test_nothing_matches_and_nobody_is_named() -> None:
+def test_explanation_without_match_and_group_is_empty() -> None:
     told = explain(RobotsTxt.parse("User-agent: other\nDisallow: /\n"), "/a", "x")
     assert (told.groups, told.matches, told.winner, told.match.reason) == ((), (), None, Reason.NO_RULE)
 
 
-def test_empty_disallow_that_ends_the_trial_is_told() -> None:
+def test_empty_disallow_that_ends_the_search_is_reported() -> None:
     body = "User-agent: *\nDisallow: /b\nDisallow:\nDisallow: /a\n"
     told = explain(RobotsTxt.parse(body, Dialect.KOSTER_1996), "/a", "x")
     assert told.match.allowed
@@ -64,7 +64,7 @@ def test_rules_match_as_the_version_of_their_group_says() -> None:
     assert told.winner.line == 3
 
 
-def test_what_is_no_url_raises() -> None:
+def test_invalid_url_raises() -> None:
     with pytest.raises(InvalidURL):
         explain(RobotsTxt.parse(BODY), "mailto:us", "x")
 
@@ -72,7 +72,7 @@ def test_what_is_no_url_raises() -> None:
 @pytest.mark.parametrize("dialect", Dialect)
 @settings(max_examples=200, deadline=None)
 @given(case=DIALECT_GROUPS)
-def test_who_wins_is_among_the_matches_and_goes_before_all(dialect: Dialect, case: Case) -> None:
+def test_winner_is_among_the_matches_and_precedes_the_others(dialect: Dialect, case: Case) -> None:
     robots = RobotsTxt.parse(case.robots_txt, dialect)
     for agent in ("FooBot", "x"):
         for target in case.targets:

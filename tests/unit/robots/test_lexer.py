@@ -177,7 +177,7 @@ def test_misspelled_field_without_a_colon_has_both_quirks() -> None:
 @pytest.mark.parametrize(
     "row", ["disallow / now", "disallow", "two words", "we disallow /a", "/a", "disallow/a", "<html>"]
 )
-def test_any_other_line_without_a_colon_says_nothing(row: str) -> None:
+def test_any_other_line_without_a_colon_is_ignored(row: str) -> None:
     line = the_line(f"  {row}\t")
     assert (line.number, line.name, line.field, line.value, line.quirks) == (1, row, "", "", (Quirk.NO_SEPARATOR,))
 
@@ -195,7 +195,7 @@ def test_control_character_in_the_name_is_a_quirk_too() -> None:
     assert the_line("no colon\0").quirks == (Quirk.NO_SEPARATOR, Quirk.CONTROL_CHARACTER)
 
 
-def test_control_character_in_a_comment_is_nobodys_business() -> None:
+def test_control_character_in_a_comment_is_ignored() -> None:
     plain, with_comment = read("allow: /a\x01\nallow: /b # \x01").lines
     assert plain.quirks == (Quirk.CONTROL_CHARACTER,)
     assert with_comment.quirks == ()
@@ -282,7 +282,7 @@ def test_octets_that_are_no_utf_8_are_kept() -> None:
         "\ufeff<html>",
     ],
 )
-def test_page_is_told_and_its_lines_are_read_all_the_same(start: str) -> None:
+def test_web_page_has_a_quirk_and_its_lines_are_read(start: str) -> None:
     lines, quirks, _ = read(f"{start}\nUser-agent: *")
     assert quirks[-1] is Quirk.LOOKS_LIKE_HTML
     assert lines[-1].field == "user-agent"

@@ -91,7 +91,7 @@ def test_every_code_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_code_is_told_at_its_place(code: str) -> None:
+def test_code_is_reported_at_its_place(code: str) -> None:
     body, line, column, *dialect = EXAMPLES[code]
     first = found(body, code, *dialect)[0]
     assert (first.line, first.column, first.severity) == (line, column, CODES[code].severity)
@@ -113,12 +113,12 @@ def test_plain_file_is_clean(body: str) -> None:
     assert lint(body) == []
 
 
-def test_license_that_is_no_absolute_url_is_told() -> None:
+def test_relative_license_is_reported() -> None:
     (told,) = lint(f"{FILLING}License: /l.xml\n")
     assert (told.code, told.line, told.column) == ("invalid-value", 3, 10)
 
 
-def test_content_usage_is_told_to_be_of_another_dialect() -> None:
+def test_content_usage_is_reported_as_a_field_of_another_dialect() -> None:
     told = found(f"{FILLING}Content-Usage: train-ai=n\n", "other-dialect", Dialect.PERL)
     assert [one.line for one in told] == [3]
 
@@ -135,7 +135,7 @@ def test_content_usage_is_told_to_be_of_another_dialect() -> None:
         ("Crawldelay: 5", "crawl-delay"),
     ],
 )
-def test_unknown_field_is_told_with_what_may_be_meant(line: str, meant: str) -> None:
+def test_unknown_field_is_reported_with_a_suggestion(line: str, meant: str) -> None:
     told = [one for one in lint(f"{FILLING}{line}\n") if one.line == 3]
     assert [one.message.endswith(f"did you mean {meant}?") for one in told] == [True]
     serious = meant in {"allow", "disallow", "user-agent"}
@@ -164,11 +164,11 @@ def test_rules_beyond_the_limit_are_an_error_and_comments_are_none() -> None:
     assert codes(FILLING + "#" * (MAX_OCTETS - len(FILLING))) == set()
 
 
-def test_rules_behind_a_line_that_is_too_long_are_not_looked_at() -> None:
+def test_rules_after_an_overlong_line_are_not_checked() -> None:
     assert codes(f"User-agent: *\nDisallow: /{'a' * MAX_OCTETS}\nDisallow: b\n") == {"rules-cut-off", "empty-group"}
 
 
-def test_byte_order_mark_in_a_comment_or_alone_harms_nobody() -> None:
+def test_byte_order_mark_in_a_comment_or_alone_is_harmless() -> None:
     assert codes(f"{FILLING}# {BOM}\n{BOM}\n") == set()
 
 
@@ -179,30 +179,30 @@ def test_file_that_names_browsers_is_read(dialect: Dialect) -> None:
     assert {one.line for one in told} <= {1, 2, 3, 4, 5, 6, 7, 8}
 
 
-def test_user_agent_without_its_hyphen_is_told() -> None:
+def test_user_agent_without_its_hyphen_is_reported() -> None:
     [told] = found("User agent: *\nDisallow: /a\n", "misspelled-field")
     assert (told.line, told.column) == (1, 1)
     assert "is read as user-agent" in told.message
 
 
-def test_mark_of_utf_16_before_octets_is_told() -> None:
+def test_utf_16_mark_before_octets_is_reported() -> None:
     told = codes(b"\xff\xfeUser-agent: *\nDisallow: /a\n")
     assert "byte-order-mark" in told
     assert "transcoded" not in told
 
 
-def test_name_that_ends_within_a_word_is_told() -> None:
+def test_name_that_ends_within_a_word_is_reported() -> None:
     [told] = found("User-agent: Baiduspider+(+http://www.baidu.com/search/spider.htm)\nDisallow: /a\n", "name-cut")
     assert told.message.endswith('is read as "baiduspider"')
 
 
-def test_url_for_a_path_is_told_as_such() -> None:
+def test_url_in_place_of_a_path_is_reported() -> None:
     [told] = found("User-agent: *\nDisallow: https://example.com/a\n", "no-leading-slash")
     assert "is a URL" in told.message
     assert "no-leading-slash" not in codes("User-agent: *\nDisallow: https://example.com/a\n", Dialect.PERL)
 
 
-def test_web_page_is_told_once_and_its_lines_are_not() -> None:
+def test_web_page_is_reported_once_without_its_lines() -> None:
     assert codes("<html>\n<p>a: b\nc\n") == {"looks-like-html"}
     assert codes(f"<html>\n{FILLING}Colour: red\n") == {"looks-like-html", "no-separator", "unknown-field"}
 
@@ -244,29 +244,29 @@ def test_rule_that_another_one_always_goes_before_never_wins(rules: tuple[str, .
     assert {one.line: int(re.findall(r"line (\d+)", one.message)[0]) for one in told} == losing
 
 
-def test_first_match_leaves_nothing_to_what_is_behind() -> None:
+def test_earlier_prefix_shadows_later_rules() -> None:
     body = "User-agent: *\nAllow: /a\nDisallow: /a/b\nDisallow: /c/d\nDisallow: /c\nDisallow:\nDisallow: /e\n"
     assert [one.line for one in found(body, "never-wins", Dialect.KOSTER_1996)] == [3, 7]
     assert found(body, "never-wins") == []
 
 
-def test_rule_of_several_crawlers_never_wins_only_if_it_does_for_none() -> None:
+def test_rule_of_several_crawlers_is_reported_only_if_it_wins_for_none() -> None:
     shared = "User-agent: a\nUser-agent: b\nDisallow: /x\n\nUser-agent: a\nAllow: /x\n"
     assert found(shared, "never-wins") == []
     assert [one.line for one in found(f"{shared}\nUser-agent: b\nAllow: /x\n", "never-wins")] == [3]
 
 
-def test_what_an_allowed_index_page_implies_keeps_its_rule_alive() -> None:
+def test_implied_directory_of_an_index_page_keeps_its_rule_alive() -> None:
     body = "User-agent: *\nAllow: /a/index.html\nAllow: /*/index.html*\nDisallow: /a/\n"
     assert found(body, "never-wins", Dialect.GOOGLE) == []
 
 
-def test_version_2_tells_duplicates_only() -> None:
+def test_version_2_reports_duplicates_only() -> None:
     body = f"{V2}Allow: /a\nDisallow: /a\nAllow: /a\nDisallow: /b*\nDisallow: /b/c*\n"
     assert [one.line for one in found(body, "never-wins", Dialect.CONNER_2)] == [5, 7]
 
 
-def test_rule_that_is_the_url_of_some_site_is_compared_with_none() -> None:
+def test_rule_that_is_a_url_is_compared_with_no_other_rule() -> None:
     body = "User-agent: *\nDisallow: http://one.example/\nDisallow: http://other.example/a\nDisallow: /a\n"
     assert found(body, "never-wins", Dialect.PERL) == []
 
@@ -317,7 +317,7 @@ PIECES = st.lists(st.text("ab/", max_size=3), min_size=1, max_size=5)
 
 
 @given(pieces=PIECES, others=PIECES, fillings=st.lists(st.text("ab/", max_size=3), min_size=5, max_size=5))
-def test_what_is_covered_matches_whatever_its_stars_stand_for(
+def test_covered_rule_matches_for_every_value_of_its_stars(
     pieces: list[str], others: list[str], fillings: list[str]
 ) -> None:
     if covers(tuple(pieces), "\n".join(others)):
@@ -360,7 +360,7 @@ def test_pieces_cover_a_text_end_to_end(pieces: tuple[str, ...], text: str, *, c
     assert covers(pieces, text) is covered
 
 
-def test_disagreement_is_not_told_of_a_rule_that_decides_in_neither_dialect() -> None:
+def test_disagreement_is_not_reported_if_the_rule_decides_in_neither_dialect() -> None:
     body = "User-agent: *\nDisallow: /c/\nAllow: /c/x\nDisallow: /c\n"
     assert [one.line for one in found(body, "dialects-disagree")] == [2, 3]  # "/c/x", which is near the last one, too
 
@@ -372,7 +372,7 @@ def test_disagreement_names_every_dialect_that_differs() -> None:
     assert named[3] == "koster-1996, koster-1994, conner-2, perl"
 
 
-def test_disagreement_is_told_of_the_rule_that_it_is_about() -> None:
+def test_disagreement_is_reported_at_the_rule_that_causes_it() -> None:
     body = "User-agent: *\nAllow: /a/b\nDisallow: /a\nDisallow: /c\n"
     assert [one.line for one in found(body, "dialects-disagree")] == [2]
 
@@ -391,7 +391,7 @@ def test_disagreement_is_told_of_the_rule_that_it_is_about() -> None:
     ],
     ids=["lines", "line", "stars", "wildcards", "agents", "fields", "octets"],
 )
-def test_hostile_file_is_told_of_in_a_bounded_list(body: bytes, dialect: Dialect) -> None:
+def test_hostile_file_has_a_bounded_number_of_diagnostics(body: bytes, dialect: Dialect) -> None:
     told = lint(body, dialect, most_per_code=10)
     assert 0 < len(told) <= 11 * len(CODES)
     numbers = [one.line for one in told if one.code != "capped"]
@@ -401,7 +401,7 @@ def test_hostile_file_is_told_of_in_a_bounded_list(body: bytes, dialect: Dialect
 @settings(max_examples=200, deadline=None)
 @given(body=st.one_of(st.binary(max_size=300), DIALECT_GROUPS.map(lambda case: case.robots_txt)))
 @pytest.mark.parametrize("dialect", [Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_1996])
-def test_any_octets_are_told_of_within_the_file(dialect: Dialect, body: bytes) -> None:
+def test_every_diagnostic_is_within_the_file(dialect: Dialect, body: bytes) -> None:
     text, _ = decode(body, None)
     rows = split_rows(text)
     for one in lint(body, dialect):

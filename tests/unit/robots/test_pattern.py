@@ -221,7 +221,7 @@ def test_star_stands_for_any_number_of_any_octets(pattern: str, matching: list[s
     ("pattern", "head", "needle"),
     [("/a*bcd*ef", "/a", "bcd"), ("*.gif$", "", ".gif"), ("/*x*yy*zz", "/", "yy"), ("/longer*b$", "/longer", "b")],
 )
-def test_head_and_needle_tell_quickly_what_cannot_match(pattern: str, head: str, needle: str) -> None:
+def test_head_and_needle_reject_targets_quickly(pattern: str, head: str, needle: str) -> None:
     wildcard = Wildcard(pattern)
     assert (wildcard.head, wildcard.needle) == (head, needle)
 
@@ -280,7 +280,7 @@ def test_odd_url_takes_the_slow_road(url: str) -> None:
 
 
 @pytest.mark.parametrize(("written", "sent"), [("/a?", "/a"), ("/a%26b", "/a&b")])
-def test_urls_that_aiohttp_rewrites_are_judged_as_sent_when_asked_through_yarl(written: str, sent: str) -> None:
+def test_urls_that_aiohttp_rewrites_are_judged_as_sent_if_passed_as_yarl(written: str, sent: str) -> None:
     rules = RobotsTxt.parse(f"User-agent: *\nDisallow: {sent}$\n").rules_for("x")
     assert rules.allowed(f"https://example.com{written}")
     assert not rules.allowed(str(URL(f"https://example.com{written}")))

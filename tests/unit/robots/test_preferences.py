@@ -44,7 +44,7 @@ def test_nothing_is_parsed_before_somebody_asks(monkeypatch: pytest.MonkeyPatch)
     assert asked == ["train-ai=n"]  # once
 
 
-def test_statement_tells_where_it_stands_and_to_whom() -> None:
+def test_statement_has_its_place_and_its_agent() -> None:
     (one,) = usage_of(
         "# note", "User-agent: b", "User-agent: A", "content-USAGE :  /p/ train-ai=n # so", agent="a", target="/p/q"
     ).statements
@@ -53,7 +53,7 @@ def test_statement_tells_where_it_stands_and_to_whom() -> None:
     assert (one.path, one.agent, one.text) == ("/p/", "a", "content-USAGE: /p/ train-ai=n")
 
 
-def test_url_and_target_are_asked_alike() -> None:
+def test_url_and_target_give_the_same_answer() -> None:
     rules = RobotsTxt.parse("User-agent: *\nContent-Usage: /a train-ai=n\n").rules_for("x")
     assert rules.usage("https://example.com/a#b") == rules.usage("/a")
     with pytest.raises(InvalidURL):
@@ -70,14 +70,14 @@ def test_denied_target_has_no_usage() -> None:
     assert rules.usage("/b") is not None
 
 
-def test_overruled_statements_are_told() -> None:
+def test_overruled_statements_are_reported() -> None:
     usage = usage_of("User-agent: *", "Content-Usage: train-ai=n", "Content-Usage: /a train-ai=y", target="/a/b")
     assert usage.preference(TRAIN) is ALLOWED
     assert [one.number for one in usage.deciding(TRAIN)] == [3]
     assert [one.number for one in usage.bearing(TRAIN)] == [2, 3]
 
 
-def test_longest_rule_counts_as_a_whole_and_says_nothing_of_what_it_does_not_name() -> None:
+def test_longest_rule_counts_as_a_whole_even_for_purposes_that_it_does_not_name() -> None:
     lines = (
         "User-agent: *",
         "Content-Usage: train-ai=n, search=n",
@@ -130,13 +130,13 @@ def test_percent_signs_are_read_as_in_rules(path: str, target: str) -> None:
     assert stated(usage_of("User-agent: *", f"Content-Usage: {path} train-ai=n", target=target)) == {TRAIN: DISALLOWED}
 
 
-def test_content_usage_before_any_group_is_nobodys() -> None:
+def test_content_usage_before_any_group_binds_no_crawler() -> None:
     robots = RobotsTxt.parse("Content-Usage: train-ai=n\nUser-agent: *\nDisallow: /a\n")
     assert robots.lines[0].quirks == (Quirk.BEFORE_ANY_GROUP,)
     assert robots.rules_for("x").usage("/") == NOTHING_STATED
 
 
-def test_line_with_a_control_character_says_nothing() -> None:
+def test_line_with_a_control_character_is_ignored() -> None:
     robots = RobotsTxt.parse(
         "License: https://h/\x01\nContent-Signal: search=no\x02\nUser-agent: *\nContent-Usage: train-ai=n\x03\n"
     )
@@ -233,7 +233,7 @@ def test_mechanisms_are_joined_by_the_most_restrictive() -> None:
     assert [one.mechanism for one in usage.deciding(SEARCH)] == [Mechanism.CONTENT_SIGNAL]
 
 
-def test_what_cannot_be_read_is_told_and_says_nothing() -> None:
+def test_unreadable_line_is_reported_and_states_nothing() -> None:
     usage = usage_of("User-agent: *", "Content-Signal: whatever", "Content-Usage: ???")
     assert stated(usage) == {}
     assert {one.text for one in usage.statements} == {"Content-Signal: whatever", "Content-Usage: ???"}
@@ -258,7 +258,7 @@ def test_licenses_are_for_everybody_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("value", ["", " ", " # train-ai=n", " train-ai=n\x01"])
-def test_content_usage_that_says_nothing_opens_nothing_to_the_agents_before_it(value: str) -> None:
+def test_invalid_content_usage_does_not_end_the_row_of_agents(value: str) -> None:
     robots = RobotsTxt.parse(f"User-agent: a\nContent-Usage:{value}\nUser-agent: b\nDisallow: /\n")
     assert [robots.rules_for(agent).allowed("/") for agent in "ab"] == [False, False]
 
@@ -275,7 +275,7 @@ def test_noindex_is_ignored_for_access() -> None:
     assert rules.usage("/a") is NOTHING_STATED
 
 
-def test_preferences_weigh_what_they_hold() -> None:
+def test_weight_of_preferences_follows_their_text() -> None:
     light = RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=n\n").rules_for("x")
     heavy = RobotsTxt.parse(f"User-agent: *\nContent-Usage: /{'a' * 10_000} train-ai=n\n").rules_for("x")
     assert heavy.weight_bytes > light.weight_bytes + 10_000

@@ -74,7 +74,7 @@ def test_equal_patterns_go_to_allow_in_any_spelling() -> None:
     assert (match.rule.line, match.rule.value, match.rule.pattern) == (3, "/%66older", "/folder")
 
 
-def test_of_equal_rules_the_first_line_is_told() -> None:
+def test_first_of_equal_rules_is_reported() -> None:
     for field in ("allow", "disallow"):
         ruleset = rules("disallow: /b", f"{field}: /a", f"{field}: /%61", f"{field}: /a")
         match = ruleset.match("/a")
@@ -209,7 +209,7 @@ def test_two_slashes_at_the_start_are_a_target_and_no_host() -> None:
         "http://h/?\udfff",
     ],
 )
-def test_text_that_is_no_url_raises(url: str) -> None:
+def test_invalid_url_raises(url: str) -> None:
     ruleset = rules("disallow: /")
     for ask in (ruleset.allowed, ruleset.match):
         with pytest.raises(InvalidURL):
@@ -259,7 +259,7 @@ def test_star_alone_matches_everything_and_is_one_octet() -> None:
     assert match.rule.pattern == "*"
 
 
-def test_rule_tells_line_field_value_and_pattern_as_the_file_spells_them() -> None:
+def test_rule_has_line_field_value_and_pattern_as_written() -> None:
     ruleset = RobotsTxt.parse("# a\r\nUser-Agent: *\r\n\r\n DisAllow :\t/%7ejoe/* # b\r\n").rules_for("x")
     rule = ruleset.match("/~joe/x").rule
     assert rule is not None

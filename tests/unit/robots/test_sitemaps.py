@@ -17,7 +17,7 @@ def check(*lines: str | bytes) -> tuple[tuple[str, ...], tuple[RejectedSitemap, 
 
 
 @pytest.mark.clause(SITEMAP)
-def test_sitemaps_are_listed_in_order_wherever_they_stand_and_on_whatever_host() -> None:
+def test_sitemaps_of_any_group_and_host_are_listed_in_order() -> None:
     urls, rejected = check(
         "SITEMAP: https://h/S.xml",
         "User-agent: a",
@@ -29,7 +29,7 @@ def test_sitemaps_are_listed_in_order_wherever_they_stand_and_on_whatever_host()
     assert rejected == ()
 
 
-def test_a_sitemap_that_is_listed_twice_is_listed_once_where_it_stood_first() -> None:
+def test_repeated_sitemap_is_listed_once_at_its_first_place() -> None:
     assert check("Sitemap: https://h/a", "Sitemap: https://h/b", "Sitemap: https://h/a")[0] == (
         "https://h/a",
         "https://h/b",
@@ -52,7 +52,7 @@ def test_a_sitemap_that_is_listed_twice_is_listed_once_where_it_stood_first() ->
         ("https://h/\x1b[2J", "control character"),
     ],
 )
-def test_what_is_no_url_is_left_out_and_reported(value: str, problem: str) -> None:
+def test_invalid_url_is_omitted_and_reported(value: str, problem: str) -> None:
     urls, [rejected] = check("User-agent: *", f"Sitemap: {value}", "Sitemap: https://h/s.xml")
     assert urls == ("https://h/s.xml",)
     assert (rejected.line, rejected.value) == (2, value)
@@ -71,7 +71,7 @@ def test_no_more_lines_are_reported_than_anybody_reads() -> None:
     assert [one.line for one in rejected] == list(range(1, MAX_REJECTED + 1))
 
 
-def test_lines_weigh_what_they_hold_and_none_weigh_nothing() -> None:
+def test_weight_follows_the_values_and_is_zero_without_lines() -> None:
     many = RobotsTxt.parse("".join(f"Sitemap: https://h/{number:04}\n" for number in range(1_000)))
     none = RobotsTxt.parse("User-agent: *\n").rules_for("x")
     assert none.sitemap_lines is NO_SITEMAPS
@@ -82,7 +82,7 @@ HOSTILE = st.text(alphabet=st.sampled_from("https://aé.☃:8 @[]%#?\\\x00\x85\x
 
 
 @given(st.lists(HOSTILE.map("https://".__add__) | HOSTILE | st.text(max_size=60), max_size=5))
-def test_no_value_raises_and_every_url_can_be_asked_about(values: list[str]) -> None:
+def test_no_value_raises_and_every_url_is_valid(values: list[str]) -> None:
     robots = RobotsTxt.parse("".join(f"Sitemap: {value}\n" for value in values))
     urls, rejected = robots.rules_for("x").sitemap_lines.check()
     assert len(urls) + len(rejected) == len({line.value for line in robots.lines if line.field == "sitemap"})

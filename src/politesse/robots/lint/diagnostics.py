@@ -96,7 +96,7 @@ CODES: Final[dict[str, Code]] = {
     "group-ignored": Code(_ERROR, "A group for a crawler that obeys another one instead."),
     "several-star-groups": Code(_WARNING, "A further group for everybody; merged here, others obey the first only."),
     "several-groups": Code(_WARNING, "A further group for the same crawler; merged here, others obey the first only."),
-    "empty-group": Code(_WARNING, "A group without rules: who is named there may request everything."),
+    "empty-group": Code(_WARNING, "A group without rules: the crawlers named there may request everything."),
     "blank-line-in-group": Code(_WARNING, "A blank line inside a group; some parsers end the group there."),
     "field-between-agents": Code(_WARNING, "Another field between user-agent lines; some parsers split the group."),
     "conner-whole-path": Code(_WARNING, "In a group of version 2: a path that ends in / matches itself only."),

@@ -41,11 +41,11 @@ def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: by
     readings = {other: RobotsTxt.parse(octets, other, origin=robots.origin) for other in Dialect}
     names = sum(len(group.agents) for group in robots.groups)
     trial = _Trial()
-    told: set[int] = set()
+    reported: set[int] = set()
     chosen, whole = bindings(robots)
     for agent, groups in chosen:
         lines = [line for group in groups for line in group.rules if line.value and not is_void(line)]
-        if all(line.number in told for line in lines):
+        if all(line.number in reported for line in lines):
             continue
         trial.start(robots.rules_for(agent), {other: reading.rules_for(agent) for other, reading in readings.items()})
         trial.effort_left -= _EFFORT_OF_A_NAME * names
@@ -53,10 +53,10 @@ def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: by
             if trial.effort_left < 0 or report.is_full(_CODE):
                 report.give_up(_CODE, "not every rule was tried in every dialect")
                 return
-            if line.number not in told and (samples := trial.of(line)):
-                told.add(line.number)
+            if line.number not in reported and (samples := trial.of(line)):
+                reported.add(line.number)
                 whom = "" if agent == EVERYBODY else f" to {shown(agent)}"
-                message = "; ".join(sample.told(whom) for sample in samples)
+                message = "; ".join(sample.message(whom) for sample in samples)
                 report.add(_CODE, message, line.number, rows.of_value(line))
     if not whole:
         report.give_up(_CODE, "not every crawler that the file names was tried")
@@ -69,7 +69,7 @@ class _Sample(NamedTuple):
     allowed: bool
     others: list[Dialect]
 
-    def told(self, whom: str) -> str:
+    def message(self, whom: str) -> str:
         here, there = ("allowed", "disallowed") if self.allowed else ("disallowed", "allowed")
         names = ", ".join(other.value for other in self.others)
         return f"{shown(self.path)} is {here}{whom}, but {there} by {names}"
@@ -112,8 +112,8 @@ class _Trial:
             if differing:
                 known.update(differing)
                 samples.append(_Sample(path, answer.allowed, differing))
-                if len(samples) == _MAX_SAMPLES:
-                    break
+            if len(samples) == _MAX_SAMPLES:
+                break
         return samples
 
 
@@ -130,7 +130,8 @@ def _paths_near(value: str) -> Iterator[str]:
     paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
     if "%" in value or "~" in value or not value.isascii():
         # Only then: dialects that decode nothing disagree about every escaped letter, whatever the rule.
-        paths += [_ESCAPE.sub(_decoded, filled), _ESCAPE.sub(_other_case, filled), filled.replace("~", "%7E")]
+        swapped = _ESCAPE.sub(lambda escape: escape[0].swapcase(), filled)
+        paths += [_ESCAPE.sub(_decoded, filled), swapped, filled.replace("~", "%7E")]
     paths.append(value)
     for path in dict.fromkeys(paths):
         if path.startswith("/") and len(path) <= _MAX_PROBE and path.isprintable():
@@ -139,7 +140,3 @@ def _paths_near(value: str) -> Iterator[str]:
 
 def _decoded(escape: re.Match[str]) -> str:
     return chr(int(escape[0][1:], 16))
-
-
-def _other_case(escape: re.Match[str]) -> str:
-    return escape[0].swapcase()

@@ -170,30 +170,28 @@ class _Fields:
 
     def report_unknown(self, line: Line, rows: Rows) -> None:
         """Report a line that is not read, with what it was probably meant to be."""
-        number, column = line.number, rows.of_name(line)
+        found = self._found(line)
+        if found is not None:
+            self._report.add(*found, line.number, rows.of_name(line))
+
+    def _found(self, line: Line) -> tuple[str, str] | None:
+        """Return the code and the message; None for a row that is nothing but a byte order mark."""
+        name = shown(line.name)
         if not line.field:
             word, _, value = line.name.replace("\t", " ").lower().partition(" ")
             # "allow robots to come in" is prose.
             if value.strip().startswith(("/", EVERYBODY)) and (meant := self._meant(word)) in self._needed:
-                message = f"{shown(line.name)} has no colon, and is not read as {meant}"
-                self._report.add("lost-line", message, number, column)
-            elif line.name.strip(_BOM):
-                self._report.add("no-separator", f"{shown(line.name)} says nothing: it has no colon", number, column)
-            return
+                return "lost-line", f"{name} has no colon, and is not read as {meant}"
+            return ("no-separator", f"{name} says nothing: it has no colon") if line.name.strip(_BOM) else None
         if line.field in _EVERY_FIELD:
-            message = f"{line.field} means nothing in the dialect {self._dialect.value}"
-            self._report.add("other-dialect", message, number, column)
-            return
+            return "other-dialect", f"{line.field} means nothing in the dialect {self._dialect.value}"
         if line.field in _FOREIGN_FIELDS:
-            self._report.add("foreign-field", f"{line.field} is read by some crawlers only", number, column)
-            return
+            return "foreign-field", f"{line.field} is read by some crawlers only"
         meant = self._meant(line.field)
         if meant in self._needed:
-            message = f"{shown(line.name)} is not read; did you mean {meant}?"
-            self._report.add("lost-line", message, number, column)
-        else:
-            hint = "" if meant is None else f"; did you mean {meant}?"
-            self._report.add("unknown-field", f"{shown(line.name)} is no field that is known{hint}", number, column)
+            return "lost-line", f"{name} is not read; did you mean {meant}?"
+        hint = "" if meant is None else f"; did you mean {meant}?"
+        return "unknown-field", f"{name} is no field that is known{hint}"
 
     def _meant(self, name: str) -> str | None:
         if name not in self._alike:

@@ -7,6 +7,7 @@ covered by another one if the other's pieces are found in its own, its stars tak
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.explain import compiled_alone, ending_line
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _STAR: Final = "\n"  # stands for a star of the covered rule: in normal form no piece holds a control character
 _MAX_COMPARISONS: Final = 500_000
 _MAX_RULES: Final = 500_000  # in all combinations of groups together
+_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # rules and their pieces, by the first of these
 _DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|\$\Z)")
 
 
@@ -92,15 +94,15 @@ def _has_dot_segment(pattern: str) -> bool:
     return _DOT_SEGMENT.search(path) is not None
 
 
+@dataclass
 class _Shadows:
     """Finds the rules of a combination of groups that another rule always precedes."""
 
-    def __init__(self, robots: RobotsTxt, lone: dict[int, _Lone]) -> None:
-        self._robots = robots
-        self._lone = lone
-        self._comparisons_left = _MAX_COMPARISONS
-        self._rules_left = _MAX_RULES
-        self.gave_up = False
+    _robots: RobotsTxt
+    _lone: dict[int, _Lone]
+    _comparisons_left: int = _MAX_COMPARISONS
+    _rules_left: int = _MAX_RULES
+    gave_up: bool = False
 
     def of(self, groups: Sequence[Group]) -> dict[int, Rule]:
         """Return the line numbers of rules that never win, each with a rule that precedes it."""
@@ -109,46 +111,36 @@ class _Shadows:
         if self._rules_left < 0:
             self.gave_up = True
             return {}
-        by_head: dict[str, list[Rule]] = {}
-        reaches: dict[Rule, tuple[str, ...]] = {}
-        for line in lines:
-            rule = self._lone[line.number].says_so
-            if rule is not None:
-                reaches[rule] = self._lone[line.number].rule_set.reach(rule)
-                by_head.setdefault(reaches[rule][0], []).append(rule)
+        by_head: _ByHead = {}
+        for one in (self._lone[line.number] for line in lines):
+            if one.says_so is not None:
+                reach = one.rule_set.reach(one.says_so)
+                by_head.setdefault(reach[0], []).append((one.says_so, reach))
         if (end := ending_line(self._robots, groups)) is not None:
             everything = Rule(end.number, end.name, end.value, "", allow=True)
-            reaches[everything] = ("", "")
-            by_head.setdefault("", []).append(everything)
+            by_head.setdefault("", []).append((everything, ("", "")))
         lengths = sorted({len(head) for head in by_head})
         lost: dict[int, Rule] = {}
         for line in lines:
             one = self._lone[line.number]
-            before = [self._before(one.rule_set, rule, by_head, lengths, reaches) for rule in one.rules]
+            before = [self._before(one.rule_set, rule, by_head, lengths) for rule in one.rules]
             if one.says_so is not None and before and before[0] is not None and None not in before:
                 lost[line.number] = before[0]
         return lost
 
-    def _before(
-        self,
-        rule_set: RuleSet,
-        rule: Rule,
-        by_head: dict[str, list[Rule]],
-        lengths: list[int],
-        reaches: dict[Rule, tuple[str, ...]],
-    ) -> Rule | None:
+    def _before(self, rule_set: RuleSet, rule: Rule, by_head: _ByHead, lengths: list[int]) -> Rule | None:
         """Return a rule that precedes ``rule`` wherever that matches; None if none is known."""
         pieces = rule_set.reach(rule)
         text, head = _STAR.join(pieces), pieces[0]
         for length in lengths:
             if length > len(head):
                 break
-            for other in by_head.get(head[:length], ()):
+            for other, reach in by_head.get(head[:length], ()):
                 self._comparisons_left -= 1
                 if self._comparisons_left < 0:
                     self.gave_up = True
                     return None
-                if other.line != rule.line and rule_set.precedes(other, rule) and covers(reaches[other], text):
+                if other.line != rule.line and rule_set.precedes(other, rule) and covers(reach, text):
                     return other
         return None
 

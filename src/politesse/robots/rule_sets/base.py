@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
 from politesse.origin import Origin, target_of
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
@@ -26,6 +26,8 @@ NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 BYTES_PER_RULE: Final = 600  # measured: a Rule, its Match, its strings' headers and its places in the tables
 
 _BYTES_PER_DIRECTIVE: Final = 250
+
+_Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
 
 class Directives(NamedTuple):
@@ -93,12 +95,12 @@ class RuleSet(ABC):
     ) -> None:
         self._matching = matching
         said = directives.values
-        self.crawl_delay = max((value for value in said if isinstance(value, float)), default=None)
-        self.request_rates = tuple(value for value in said if isinstance(value, RequestRate))
-        self.visit_times = tuple(value for value in said if isinstance(value, TimeWindow))
+        self.crawl_delay = max(_of_kind(float, said), default=None)
+        self.request_rates = _of_kind(RequestRate, said)
+        self.visit_times = _of_kind(TimeWindow, said)
         timed = self.request_rates or self.visit_times
         self.timetable = Timetable(self.request_rates, self.visit_times) if timed else ALWAYS
-        self.comments = tuple(value for value in said if isinstance(value, str))
+        self.comments = _of_kind(str, said)
         self.sitemap_lines = directives.sitemap_lines
         self.site_usage = directives.usage
         self._version = directives.version
@@ -210,3 +212,7 @@ class RuleSet(ABC):
 def bounded(match: Match) -> Match:
     """Return ``match`` as the answer of a decision that reached the bound on its matching work."""
     return Match(match.reason, match.rule, bound_reached=True)
+
+
+def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
+    return tuple([value for value in values if isinstance(value, kind)]) if values else ()  # most files have none

@@ -85,32 +85,22 @@ class ConnerRuleSet(RuleSet):
         return self._version[0] == VERSION_1[0]
 
     def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
-        self._general: tuple[Rule, ...] = ()
-        self._explicit: dict[str, Rule] = {}
-        self._denying: tuple[Candidate, ...] = ()
-        self._allowing: tuple[Candidate, ...] = ()
-        self._otherwise = NO_RULE_MATCH
         said = [line for line in lines if line.value and not is_void(line)]
         if self._is_general:
             rules = _rules([line for line in said if line.field == "disallow"], decode_prefix)
-            self._general = tuple(rules)
         else:
             rules = _rules(said, self._matching.normalise_pattern)
-            self._compile_whole(rules)
-        self._first_general = FirstPrefix(self._general)
-        self._wildcards_in_turn = (Wildcards(self._denying), Wildcards(self._allowing))
-        return min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2, rules
-
-    def _compile_whole(self, rules: Sequence[Rule]) -> None:
-        allows = [rule for rule in rules if rule.allow]
-        denials = [rule for rule in rules if not rule.allow]
+        self._general = tuple(rules) if self._is_general else ()
+        allows = [] if self._is_general else [rule for rule in rules if rule.allow]
+        denials = [] if self._is_general else [rule for rule in rules if not rule.allow]
         self._explicit = {rule.pattern: rule for rule in (*denials, *allows) if "*" not in rule.pattern}
         self._denying = _with_wildcards(denials)
         self._allowing = _with_wildcards(allows)
-        if self._allowing:
-            self._otherwise = Match(Reason.NOT_ALLOWED, self._allowing[0][2])
-        elif allows and not denials:
-            self._otherwise = Match(Reason.NOT_ALLOWED, allows[0])
+        closing = [rule for _, _, rule in self._allowing] or ([] if denials else allows)
+        self._otherwise = Match(Reason.NOT_ALLOWED, closing[0]) if closing else NO_RULE_MATCH
+        self._first_general = FirstPrefix(self._general)
+        self._wildcards_in_turn = (Wildcards(self._denying), Wildcards(self._allowing))
+        return min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2, rules
 
 
 def _rules(lines: Sequence[Line], normalise: Callable[[str], str]) -> list[Rule]:

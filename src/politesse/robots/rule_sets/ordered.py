@@ -33,11 +33,6 @@ class FirstMatchRuleSet(RuleSet):
 
     __slots__ = ("_first_prefix", "_in_order")
 
-    @property
-    def in_order(self) -> tuple[Rule, ...]:
-        """Rules in the order in which they are tried."""
-        return self._in_order
-
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
         if target == ROBOTS_TXT:
@@ -47,7 +42,7 @@ class FirstMatchRuleSet(RuleSet):
 
     @property
     def rules(self) -> list[Rule]:
-        """See ``RuleSet.rules``."""
+        """See ``RuleSet.rules``; they are tried in this order."""
         return list(self._in_order)
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
