@@ -44,7 +44,7 @@ def test_robots_txt_need_not_wait() -> None:
     assert_polite([FIRST, page("/a", 160.0), Exchange(f"{SITE}/robots.txt", 161.1, 161.2)], ROBOTS, agent="x")
 
 
-def test_own_floor_counts_where_the_host_asks_for_nothing() -> None:
+def test_own_floor_counts_if_the_host_states_no_pace() -> None:
     trace = [FIRST, page("/a", 103.0), page("/b", 105.0)]
     assert_polite(trace, {}, agent="x", min_delay_s=1.0)
     with pytest.raises(AssertionError, match=r"not 2 \(floor"):

@@ -45,7 +45,9 @@ InDialect = Annotated[
     Dialect,
     typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
+]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")]
 
 
