@@ -54,7 +54,7 @@ def told(gate: Gatekeeper) -> list[MiddlewareBypassed]:
     return told
 
 
-async def test_bypass_is_told_with_method_and_url(
+async def test_bypass_is_reported_with_method_and_url(
     site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
 ) -> None:
     url = f"{site.base}/private"
@@ -64,14 +64,14 @@ async def test_bypass_is_told_with_method_and_url(
     assert site.paths == ["/private", "/private?a=1&a=2"]
 
 
-async def test_credentials_in_the_url_are_not_told(
+async def test_credentials_in_the_url_are_not_reported(
     site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
 ) -> None:
     await session.get(URL(f"{site.base}/page").with_user("me").with_password("secret"), middlewares=())
     assert told == [MiddlewareBypassed("GET", f"{site.base}/page")]
 
 
-async def test_bypass_is_told_once_by_its_first_hop(
+async def test_bypass_is_reported_once_by_its_first_hop(
     site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
 ) -> None:
     site.redirects |= {"/a": (303, "/b"), "/b": (302, "/c")}
@@ -80,7 +80,7 @@ async def test_bypass_is_told_once_by_its_first_hop(
     assert told == [MiddlewareBypassed("POST", f"{site.base}/a")]
 
 
-async def test_bypass_is_told_when_it_is_sent(
+async def test_bypass_is_reported_when_it_is_sent(
     site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
 ) -> None:
     task = asyncio.create_task(session._request("GET", f"{site.base}/silent", middlewares=()))
@@ -91,7 +91,7 @@ async def test_bypass_is_told_when_it_is_sent(
     assert len(told) == 1
 
 
-async def test_websocket_that_bypasses_is_told(
+async def test_websocket_that_bypasses_is_reported(
     site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async with (
@@ -101,7 +101,7 @@ async def test_websocket_that_bypasses_is_told(
         assert told == [MiddlewareBypassed("GET", f"{site.base}/ws")]
 
 
-async def test_what_the_middleware_has_seen_is_not_told(
+async def test_judged_request_is_not_reported(
     site: Site,
     session: aiohttp.ClientSession,
     gate: Gatekeeper,
@@ -121,7 +121,7 @@ async def test_what_the_middleware_has_seen_is_not_told(
     assert told == []
 
 
-async def test_what_the_middleware_sees_in_a_task_of_its_own_is_not_told(
+async def test_request_judged_in_a_task_of_its_own_is_not_reported(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async def hedge(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -131,7 +131,7 @@ async def test_what_the_middleware_sees_in_a_task_of_its_own_is_not_told(
     assert told == []
 
 
-async def test_what_is_not_sent_is_not_told(
+async def test_request_that_is_not_sent_is_not_reported(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     kept = await session.get(f"{site.base}/page")
@@ -149,7 +149,7 @@ async def test_what_is_not_sent_is_not_told(
     assert told == []
 
 
-async def test_bypass_that_fails_after_it_was_sent_is_told(
+async def test_bypass_that_fails_after_it_was_sent_is_reported(
     site: Site, session: aiohttp.ClientSession, told: list[MiddlewareBypassed]
 ) -> None:
     site.drops = 1
@@ -161,7 +161,7 @@ async def test_bypass_that_fails_after_it_was_sent_is_told(
 
 
 @pytest.mark.parametrize("aside", [True, False])
-async def test_each_of_two_nested_requests_is_told_for_itself(
+async def test_each_of_two_nested_requests_is_reported_for_itself(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed], *, aside: bool
 ) -> None:
     """A middleware asks for something else first, in its task or in another."""
@@ -215,7 +215,7 @@ async def test_nested_request_that_fails_says_nothing_of_the_one_around(
     assert told == [MiddlewareBypassed("GET", f"{site.base}/unseen")]
 
 
-async def test_of_many_at_once_those_that_bypass_are_told(
+async def test_of_many_at_once_those_that_bypass_are_reported(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async def ask(number: int) -> None:
@@ -252,7 +252,7 @@ async def other() -> AsyncIterator[Site]:
 
 
 @pytest.mark.parametrize("paced", [False, True])
-async def test_url_that_is_changed_after_it_was_judged_is_told_with_both(
+async def test_url_that_is_changed_after_it_was_judged_is_reported_with_both(
     site: Site, other: Site, gate: Gatekeeper, told: list[MiddlewareBypassed], *, paced: bool
 ) -> None:
     robots = RobotsMiddleware(gate, pace=paced)
@@ -266,7 +266,7 @@ async def test_url_that_is_changed_after_it_was_judged_is_told_with_both(
     assert other.paths == ["/a?b"]
 
 
-async def test_host_header_that_is_changed_after_it_was_judged_is_told_as_the_site_that_it_names(
+async def test_host_header_that_is_changed_after_it_was_judged_is_reported_as_the_site_that_it_names(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     await session.get(f"{site.base}/a?b", middlewares=(robots, sends(host="other.example")))
@@ -279,7 +279,7 @@ async def test_host_header_that_is_changed_after_it_was_judged_is_told_as_the_si
     assert told == []
 
 
-async def test_host_header_that_another_trace_changes_while_it_is_sent_is_told(
+async def test_host_header_that_another_trace_changes_while_it_is_sent_is_reported(
     site: Site, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async def misdirect(_: object, __: object, params: aiohttp.TraceRequestHeadersSentParams) -> None:
@@ -293,7 +293,7 @@ async def test_host_header_that_another_trace_changes_while_it_is_sent_is_told(
     assert told == [MiddlewareBypassed("GET", "http://other.example/a", f"{site.base}/a")]
 
 
-async def test_each_hop_that_is_changed_after_it_was_judged_is_told(
+async def test_each_hop_that_is_changed_after_it_was_judged_is_reported(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async def shorten(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -310,7 +310,7 @@ async def test_each_hop_that_is_changed_after_it_was_judged_is_told(
 
 
 @pytest.mark.parametrize("paced", [False, True])
-async def test_url_that_is_changed_before_it_is_judged_is_not_told(
+async def test_url_that_is_changed_before_it_is_judged_is_not_reported(
     site: Site, gate: Gatekeeper, told: list[MiddlewareBypassed], *, paced: bool
 ) -> None:
     robots = RobotsMiddleware(gate, pace=paced)
@@ -322,7 +322,7 @@ async def test_url_that_is_changed_before_it_is_judged_is_not_told(
     assert site.pages == ["/b"]
 
 
-async def test_url_that_is_judged_again_after_it_was_changed_is_not_told(
+async def test_url_that_is_judged_again_after_it_was_changed_is_not_reported(
     site: Site, session: aiohttp.ClientSession, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     await session.get(f"{site.base}/a", middlewares=(robots, sends(path="/c"), robots))
@@ -331,7 +331,7 @@ async def test_url_that_is_judged_again_after_it_was_changed_is_not_told(
 
 
 @pytest.mark.parametrize("paced", [False, True])
-async def test_repetition_behind_the_middleware_is_told_where_it_needs_a_turn(
+async def test_repetition_behind_the_middleware_is_reported_if_it_needs_a_turn(
     site: Site, gate: Gatekeeper, told: list[MiddlewareBypassed], *, paced: bool
 ) -> None:
     async def twice(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -366,7 +366,7 @@ async def test_attempts_at_once_are_each_compared_with_what_was_judged_for_them(
     assert told == []
 
 
-async def test_polite_session_judges_what_is_sent_so_nothing_of_it_is_told(
+async def test_requests_of_a_polite_session_are_never_reported(
     site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     site.redirects["/a"] = (302, "/b")

@@ -44,7 +44,7 @@ async def session(gate: Gatekeeper) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_robots_txt_is_asked_for_before_the_page(site: Site, session: aiohttp.ClientSession) -> None:
+async def test_robots_txt_is_fetched_before_the_page(site: Site, session: aiohttp.ClientSession) -> None:
     async with session.get(f"{site.base}/page") as response:
         assert await response.text() == "page /page"
     assert site.paths == ["/robots.txt", "/page"]
@@ -61,7 +61,7 @@ async def test_disallowed_page_is_not_requested(site: Site, session: aiohttp.Cli
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
-async def test_every_method_is_asked_about(site: Site, session: aiohttp.ClientSession, method: str) -> None:
+async def test_every_method_is_judged(site: Site, session: aiohttp.ClientSession, method: str) -> None:
     with pytest.raises(ClientDisallowed):
         await session.request(method, f"{site.base}/private/x")
     async with session.request(method, f"{site.base}/open") as response:
@@ -104,12 +104,12 @@ async def test_default_user_agent_is_replaced_by_the_name_that_the_rules_were_ch
     assert [request.headers["User-Agent"] for request in site.seen] == [UA, UA]
 
 
-async def test_user_agent_of_the_caller_is_left_alone(site: Site, session: aiohttp.ClientSession) -> None:
+async def test_user_agent_of_the_caller_is_kept(site: Site, session: aiohttp.ClientSession) -> None:
     await session.get(f"{site.base}/page", headers={"User-Agent": "ExampleBot-Special/2"})
     assert [request.headers["User-Agent"] for request in site.seen] == [UA, "ExampleBot-Special/2"]
 
 
-async def test_nothing_of_the_session_reaches_robots_txt(site: Site) -> None:
+async def test_robots_txt_is_fetched_without_the_settings_of_the_session(site: Site) -> None:
     async with aiohttp.ClientSession(
         headers={"X-Secret": "1", "Authorization": "Bearer 1"}, cookies={"login": "1"}
     ) as plain:

@@ -69,7 +69,7 @@ async def visit(session: aiohttp.ClientSession, url: str, **options: Any) -> Non
 # Permission
 
 
-async def test_permission_is_asked_before_the_turn(
+async def test_permission_is_checked_before_the_turn(
     site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
 ) -> None:
     with pytest.raises(ClientDisallowed):
@@ -93,7 +93,7 @@ async def test_without_pace_nothing_waits(site: Site, gate: Gatekeeper) -> None:
     assert site.pages == ["/slow", "/page"]
 
 
-def test_repr_tells_whether_it_paces(gate: Gatekeeper) -> None:
+def test_repr_shows_whether_it_paces(gate: Gatekeeper) -> None:
     assert "pace=True" in repr(RobotsMiddleware(gate, pace=True))
     assert "pace" not in repr(RobotsMiddleware(gate))
 
@@ -151,7 +151,7 @@ async def by_dropping(site: Site, response: ClientResponse) -> None:
 
 
 @pytest.mark.parametrize("end", [by_reading, by_release, by_close, by_dropping])
-async def test_turn_ends_with_the_response_and_leaves_nothing_behind(
+async def test_turn_ends_with_the_response_and_no_reference_remains(
     site: Site,
     gate: Gatekeeper,
     session: aiohttp.ClientSession,
@@ -176,7 +176,7 @@ async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, session: aiohtt
     assert site.pages == ["/drop", "/drop"]
 
 
-async def test_host_that_asks_to_be_left_alone_is(site: Site, gate: Gatekeeper) -> None:
+async def test_retry_after_closes_the_host(site: Site, gate: Gatekeeper) -> None:
     middleware = RobotsMiddleware(gate, pace=True, max_wait_s=60)
     async with aiohttp.ClientSession(middlewares=(middleware,)) as session:
         assert (await session.get(f"{site.base}/429")).status == 429

@@ -19,7 +19,7 @@ def site_class() -> type[Pages]:
     return Pages
 
 
-async def test_header_and_meta_are_told_of_a_polite_session(site: Pages, polite: PoliteSession) -> None:
+async def test_header_and_meta_are_read_with_a_polite_session(site: Pages, polite: PoliteSession) -> None:
     async with polite.get(f"{site.base}/page") as response:
         page = await polite.page_directives(response)
         assert "the page" in await response.text()
@@ -29,7 +29,7 @@ async def test_header_and_meta_are_told_of_a_polite_session(site: Pages, polite:
     assert not page.truncated
 
 
-async def test_header_and_meta_are_told_behind_the_middleware(site: Pages, gate: Gatekeeper) -> None:
+async def test_header_and_meta_are_read_behind_the_middleware(site: Pages, gate: Gatekeeper) -> None:
     async with (
         aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
         session.get(f"{site.base}/page") as response,
@@ -37,7 +37,7 @@ async def test_header_and_meta_are_told_behind_the_middleware(site: Pages, gate:
         assert said(await page_directives(response, gate)) == BOTH
 
 
-async def test_header_and_meta_are_told_of_any_session(site: Pages, gate: Gatekeeper) -> None:
+async def test_header_and_meta_are_read_with_any_session(site: Pages, gate: Gatekeeper) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{site.base}/page") as response:
         await response.text()
         assert said(await page_directives(response, gate)) == BOTH
@@ -50,7 +50,7 @@ async def test_denied_page_has_none(site: Pages, polite: PoliteSession) -> None:
     assert site.pages == []
 
 
-async def test_what_names_the_crawler_is_for_it_alone(site: Pages, gate: Gatekeeper) -> None:
+async def test_directive_that_names_the_crawler_is_for_it_alone(site: Pages, gate: Gatekeeper) -> None:
     head = "".join(
         f'<meta name="{name}" content="{content}">'
         for name, content in {"ExampleBot": "noarchive", "OtherBot": "nosnippet", "ExampleBot-Image": "none"}.items()

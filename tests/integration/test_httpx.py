@@ -111,7 +111,7 @@ async def test_every_method_and_answer_ends_its_turn(
 
 
 @pytest.mark.parametrize("path", ["/429", "/503"])
-async def test_host_that_asks_to_be_left_alone_is(site: Site, gate: Gatekeeper, path: str) -> None:
+async def test_retry_after_closes_the_host(site: Site, gate: Gatekeeper, path: str) -> None:
     site.redirects["/moved"] = path
     transport = PoliteTransport(gate, max_wait_s=60)
     async with httpx.AsyncClient(transport=transport, follow_redirects=True) as client:
@@ -215,7 +215,7 @@ async def test_streamed_response_holds_its_host(site: Site, client: httpx.AsyncC
     assert site.pages == ["/slow", "/page"]
 
 
-async def test_streamed_response_that_is_left_early_ends_its_turn(
+async def test_streamed_response_that_is_closed_early_ends_its_turn(
     site: Site, client: httpx.AsyncClient, gate: Gatekeeper
 ) -> None:
     async with client.stream("GET", f"{site.base}/slow") as response:

@@ -21,7 +21,7 @@ def site_class() -> type[Pages]:
     return Pages
 
 
-async def test_header_and_meta_are_told(site: Pages, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
+async def test_header_and_meta_are_read(site: Pages, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
     response = await client.get(f"{site.base}/page")
     pages = [await page_directives(response, gate) for _ in range(2)]
     assert [said(page) for page in pages] == [BOTH, BOTH]
@@ -41,7 +41,9 @@ async def test_denied_page_has_none(site: Pages, client: httpx.AsyncClient, gate
     assert site.pages == []
 
 
-async def test_what_names_the_crawler_is_for_it_alone(site: Pages, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
+async def test_directive_that_names_the_crawler_is_for_it_alone(
+    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
     head = '<meta name="ExampleBot" content="noarchive"><meta name="OtherBot" content="nosnippet">'
     site.answers["/page"] = Answer(head, ["ExampleBot: nofollow", "OtherBot: noindex"])
     response = await client.get(f"{site.base}/page")

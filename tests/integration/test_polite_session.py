@@ -45,7 +45,7 @@ async def test_shortest_program_is_polite(site: Site) -> None:
         assert site.paths == ["/robots.txt"]
 
 
-async def test_robots_txt_is_asked_for_before_the_page(site: Site, polite: PoliteSession) -> None:
+async def test_robots_txt_is_fetched_before_the_page(site: Site, polite: PoliteSession) -> None:
     async with polite.get(f"{site.base}/page") as response:
         assert await response.text() == "page /page"
     assert site.paths == ["/robots.txt", "/page"]
@@ -53,7 +53,7 @@ async def test_robots_txt_is_asked_for_before_the_page(site: Site, polite: Polit
 
 
 @pytest.mark.parametrize("method", ["get", "options", "head", "post", "put", "patch", "delete"])
-async def test_every_method_is_asked_about_and_sent_as_it_is(site: Site, polite: PoliteSession, method: str) -> None:
+async def test_every_method_is_judged_and_sent_unchanged(site: Site, polite: PoliteSession, method: str) -> None:
     with pytest.raises(ClientDisallowed) as caught:
         await getattr(polite, method)(f"{site.base}/private/x")
     assert isinstance(caught.value, aiohttp.ClientError)
@@ -80,7 +80,7 @@ async def test_request_that_is_given_up_before_it_starts_asks_nothing(site: Site
     assert site.pages == []
 
 
-async def test_head_follows_no_redirects_unless_told_to(site: Site, polite: PoliteSession) -> None:
+async def test_head_follows_no_redirects_by_default(site: Site, polite: PoliteSession) -> None:
     site.redirects["/moved"] = (302, "/page")
     assert (await polite.head(f"{site.base}/moved")).status == 302
     assert (await polite.head(f"{site.base}/moved", allow_redirects=True)).status == 200
@@ -92,7 +92,7 @@ async def test_user_agent_is_sent_where_aiohttp_adds_none(site: Site, gate: Gate
     assert site.seen[-1].headers["User-Agent"] == UA
 
 
-async def test_user_agent_of_the_caller_is_left_alone(site: Site, gate: Gatekeeper) -> None:
+async def test_user_agent_of_the_caller_is_kept(site: Site, gate: Gatekeeper) -> None:
     async with PoliteSession(gate, headers={"user-agent": "ExampleBot-Special/2", "X-More": "1"}) as polite:
         await polite.get(f"{site.base}/page")
     assert site.seen[-1].headers["User-Agent"] == "ExampleBot-Special/2"
@@ -150,7 +150,7 @@ async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(site: Si
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://example.com/", "page", "http://exa mple.com/"])
-async def test_what_is_no_url_raises_an_error_of_aiohttp(polite: PoliteSession, gate: Gatekeeper, url: str) -> None:
+async def test_invalid_url_raises_an_error_of_aiohttp(polite: PoliteSession, gate: Gatekeeper, url: str) -> None:
     with pytest.raises(aiohttp.ClientError):
         await polite.get(url)
     assert turns(gate) == 0
@@ -387,9 +387,7 @@ async def test_waiting_for_a_later_turn_counts_against_the_timeout(site: Site) -
 
 
 @pytest.mark.parametrize("path", ["/429", "/503"])
-async def test_host_that_asks_to_be_left_alone_is(
-    site: Site, gate: Gatekeeper, polite: PoliteSession, path: str
-) -> None:
+async def test_retry_after_closes_the_host(site: Site, gate: Gatekeeper, polite: PoliteSession, path: str) -> None:
     site.redirects["/moved"] = (302, path)
     async with polite.get(f"{site.base}/moved") as response:
         assert response.status == int(path[1:])
@@ -461,7 +459,7 @@ async def test_middlewares_of_a_request_do_not_bypass_politeness(site: Site, pol
     assert site.paths == ["/robots.txt"]
 
 
-async def test_what_a_middleware_makes_of_a_request_is_what_is_judged(
+async def test_request_is_judged_as_a_middleware_changed_it(
     site: Site, gate: Gatekeeper, polite: PoliteSession
 ) -> None:
     with pytest.raises(ClientDisallowed):
@@ -496,7 +494,7 @@ async def test_middleware_that_asks_again_before_the_body_came_releases_the_firs
     assert turns(gate) == 0
 
 
-async def test_middleware_that_first_asks_for_something_else_waits_for_no_turn_of_its_own(
+async def test_middleware_that_first_makes_another_request_does_not_deadlock(
     site: Site, gate: Gatekeeper, polite: PoliteSession
 ) -> None:
     async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -655,7 +653,7 @@ async def test_closing_early_ends_the_turns_of_open_responses(site: Site, gate: 
     response.close()
 
 
-async def test_closing_the_gate_fails_who_waits(site: Site) -> None:
+async def test_closing_the_gate_raises_in_waiting_requests(site: Site) -> None:
     async with Gatekeeper(UA, pacing=EAGER) as gate, PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
         waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)

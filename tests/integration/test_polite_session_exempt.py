@@ -84,7 +84,7 @@ async def test_exempt_request_waits_for_its_turn(site: Site, gate: Gatekeeper, p
     assert site.paths == ["/slow", "/private"]
 
 
-async def test_host_that_asks_to_be_left_alone_is(site: Site, polite: PoliteSession) -> None:
+async def test_retry_after_closes_the_host(site: Site, polite: PoliteSession) -> None:
     await polite.get(f"{site.base}/429", exempt=WHY)
     with pytest.raises(TooFar) as caught:
         await polite.get(f"{site.base}/private", exempt=WHY, max_wait_s=60)
@@ -127,7 +127,9 @@ async def test_redirect_to_another_host_is_judged(
     assert turns(gate) == 0
 
 
-async def test_what_a_middleware_makes_another_host_is_judged(site: Site, other: Site, polite: PoliteSession) -> None:
+async def test_request_that_a_middleware_sends_to_another_host_is_judged(
+    site: Site, other: Site, polite: PoliteSession
+) -> None:
     async def stray(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         request.url = request.url.with_host(other.host).with_port(int(other.base.rpartition(":")[2]))
         request.headers["Host"] = request.url.raw_authority
@@ -138,7 +140,9 @@ async def test_what_a_middleware_makes_another_host_is_judged(site: Site, other:
     assert (site.paths, other.paths) == ([], ["/robots.txt"])
 
 
-async def test_what_a_middleware_makes_another_page_of_the_host_is_exempt(site: Site, polite: PoliteSession) -> None:
+async def test_request_that_a_middleware_sends_to_another_page_of_the_host_is_exempt(
+    site: Site, polite: PoliteSession
+) -> None:
     async def stray(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         request.url = request.url.with_path("/private/2")
         return await handler(request)

@@ -25,7 +25,7 @@ async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:
         return str(await socket.receive_str())
 
 
-async def test_websocket_is_opened_and_left(site: Site, polite: PoliteSession) -> None:
+async def test_websocket_is_opened_and_closed(site: Site, polite: PoliteSession) -> None:
     async with polite.ws_connect(f"{site.ws}/ws") as socket:
         assert isinstance(socket, aiohttp.ClientWebSocketResponse)
         assert await says(socket, "hello") == "echo hello"

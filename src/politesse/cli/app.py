@@ -45,6 +45,9 @@ InDialect = Annotated[
     Dialect,
     typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
 ]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
+]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")]
 
 
@@ -70,15 +73,7 @@ def check(
     agent: Agent = "politesse",
     timeout: Timeout = 30.0,
     *,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print one JSON object per line instead: url, allowed, reason, agent, "
-            "rule {line, field, value}, source {robots_url, result, status, final_url, fetched, fresh_until, fault}, "
-            "age_s, not_before, note; and page with --page.",
-        ),
-    ] = False,
+    as_json: AsJson = False,
     page: Annotated[
         bool,
         typer.Option(
@@ -91,6 +86,9 @@ def check(
     """Report whether robots.txt allows each URL, by which line, and how long that is valid.
 
     Exit code: 0 if all are allowed, 1 if some are not, 2 if some are no URL, or could not be decided or fetched.
+
+    With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
+    fetched, fresh_until, fault}, age_s, not_before, note; and page with --page.
     """
     options = _gate_options(agent, timeout)
     _run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page))
@@ -113,18 +111,14 @@ def explain(
             "--all-dialects", help="Print one line for each dialect, with a star if it differs from --dialect."
         ),
     ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print a JSON object for each dialect instead: the keys of check, dialect, groups [{agents, lines}], "
-            "matches [{line, field, value, length}].",
-        ),
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show robots.txt with the groups that apply, the rules that match, the one that decides, and why.
 
     Exit code: 0 if the URL is allowed, 1 if it is not, 2 if that could not be decided.
+
+    With --json, for each dialect: the keys of check, dialect, groups [{agents, lines}], matches [{line, field, value,
+    length}], usage, licenses.
     """
     options = _gate_options(agent, timeout)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
@@ -171,12 +165,7 @@ def lint(
     dialect: InDialect = Dialect.RFC9309,
     timeout: Timeout = 30.0,
     *,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print one JSON object per line instead: file, line, column, severity, code, message."
-        ),
-    ] = False,
+    as_json: AsJson = False,
     codes: Annotated[
         bool, typer.Option("--codes", callback=_show_codes, is_eager=True, help="List the codes and what they mean.")
     ] = False,
@@ -184,6 +173,8 @@ def lint(
     """Report what is wrong with robots.txt, what never takes effect, and what other parsers would misread.
 
     Exit code: 0 without errors, warnings or not; 1 with errors; 2 if something could not be read.
+
+    With --json: file, line, column, severity, code, message.
     """
     del codes  # eager: its callback has ended the program
     options = _gate_options("politesse", timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ from politesse.ports import FetchResponse
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator
 
     from politesse import AgentView
     from politesse.ports import Fetcher, FetchRequest, FetchResult
@@ -56,7 +56,7 @@ class GateOptions:
         token = first_word(agent)
         if token in {"", EVERYBODY, BROWSER}:
             raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
-        with _no_token_warning():
+        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # here another token is intended
             Identity.of(USER_AGENT, token)
         return cls(token, timeout_s)
 
@@ -74,17 +74,9 @@ class GateOptions:
         """Open a gate that fetches under politesse's own User-Agent, and judges for the token."""
         fetch = self.fetch_options() if fetcher is None else None
         async with Gatekeeper(USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher) as gate:
-            with _no_token_warning():
+            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
                 view = gate.agent(tokens=self.token)
             yield view
-
-
-@contextmanager
-def _no_token_warning() -> Generator[None, None, None]:
-    """Silence the warning that the User-Agent does not contain the token: here that is intended."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PolitesseWarning)
-        yield
 
 
 def read_file(name: str) -> bytes:

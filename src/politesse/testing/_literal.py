@@ -30,7 +30,7 @@ _VISIT: Final = re.compile(_WINDOW)
 _RATE: Final = re.compile(
     rf"(0*[1-9][0-9]{{0,9}})[ \t]*/[ \t]*(0*[1-9][0-9]{{0,9}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW})?"
 )
-_MARKS: Final = (  # of any kind, and what some editors leave of that of UTF-8: what is judged is ASCII
+_MARKS: Final = (  # of any kind, and the part of the UTF-8 one that some editors keep: only ASCII is compared
     *(codecs.BOM_UTF8, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
     *(codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]),
 )

@@ -10,13 +10,14 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse.testing.exchange import Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 FILE: Final = b"User-agent: *\nDisallow: /private\n"
 """The robots.txt of every fault, as far as it can be read."""
@@ -152,15 +153,19 @@ def drips(octets: bytes, pause_s: float = _DRIP_S) -> Reply:
     return handler
 
 
-def repeats(first: bytes, piece: bytes) -> Reply:
-    """Answer ``first``, and then ``piece`` without end."""
+def _sends(pieces: Callable[[], Iterable[bytes]]) -> Reply:
+    """Answer the pieces, made anew for each request."""
 
     async def handler(call: Call) -> None:
-        await call.send(first)
-        while True:
+        for piece in pieces():
             await call.send(piece)
 
     return handler
+
+
+def repeats(first: bytes, piece: bytes) -> Reply:
+    """Answer ``first``, and then ``piece`` without end."""
+    return _sends(lambda: chain([first], repeat(piece)))
 
 
 def stalls(octets: bytes) -> Reply:
@@ -216,24 +221,17 @@ def gzip_bomb(decoded_bytes: int) -> Reply:
 
 def long_line(length_bytes: int) -> Reply:
     """Answer FILE and a line of ``length_bytes``."""
-
-    async def handler(call: Call) -> None:
-        await call.send(head(), FILE, b"Disallow: /")
-        for _ in range(length_bytes // MIB):
-            await call.send(b"a" * MIB)
-
-    return handler
+    return _sends(lambda: chain([head(), FILE, b"Disallow: /"], repeat(b"a" * MIB, length_bytes // MIB)))
 
 
 def many_groups(number: int) -> Reply:
     """Answer FILE and many groups, each of a crawler of its own."""
 
-    async def handler(call: Call) -> None:
-        await call.send(head(), FILE)
+    def groups() -> Iterator[bytes]:
         for first in range(0, number, 1000):
-            await call.send(b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(first, first + 1000)))
+            yield b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(first, first + 1000))
 
-    return handler
+    return _sends(lambda: chain([head(), FILE], groups()))
 
 
 async def etag_that_lies(call: Call) -> None:

@@ -91,6 +91,13 @@ class Fault:
         return self.allows_page and not (self.result is AccessResult.SUCCESSFUL and self.restricts)
 
 
+_good: Final = partial(Fault, result=AccessResult.SUCCESSFUL)
+_protocol: Final = partial(Fault, kind=FaultKind.PROTOCOL)
+_cut: Final = partial(Fault, kind=FaultKind.TRUNCATED)
+_silent: Final = partial(Fault, kind=FaultKind.TIMEOUT, waits=True)
+_too_many_redirects: Final = partial(Fault, result=AccessResult.UNAVAILABLE, kind=FaultKind.REDIRECT_LIMIT)
+
+
 def chain(redirects: int) -> Fault:
     """Return a chain of redirects, at the end of which is FILE."""
     targets = ["/robots.txt", *(f"/hop/{n}" for n in range(1, redirects)), "/file"]
@@ -99,9 +106,8 @@ def chain(redirects: int) -> Fault:
     robots = answers.pop("/robots.txt")
     name = f"redirect-chain-of-{redirects}"
     if redirects <= 5:  # noqa: PLR2004 - RFC 9309 2.3.1.2
-        return Fault(name=name, robots=robots, hops=answers, result=AccessResult.SUCCESSFUL)
-    too_many = AccessResult.UNAVAILABLE
-    return Fault(name=name, robots=robots, hops=answers, result=too_many, kind=FaultKind.REDIRECT_LIMIT)
+        return _good(name=name, robots=robots, hops=answers)
+    return _too_many_redirects(name=name, robots=robots, hops=answers)
 
 
 def redirects_to(name: str, location: str, host: str = "") -> Fault:
@@ -122,39 +128,29 @@ def too_many_requests(name: str, *lines: str) -> Fault:
 
 def _connections() -> Iterator[Fault]:
     yield Fault(name="refuses-connections", listens=False, kind=FaultKind.CONNECT)
-    yield Fault(name="never-accepts", accepts=False, kind=FaultKind.TIMEOUT, waits=True)
+    yield _silent(name="never-accepts", accepts=False)
     yield Fault(name="closes-at-once", robots=closes_at_once, kind=FaultKind.CONNECT)
     yield Fault(name="resets-at-once", robots=resets(b""), kind=FaultKind.CONNECT)
-    yield Fault(name="never-answers", robots=never_answers, kind=FaultKind.TIMEOUT, waits=True)
+    yield _silent(name="never-answers", robots=never_answers)
     whole = response(200, FILE)
-    yield Fault(name="drips-head", robots=drips(whole), kind=FaultKind.TIMEOUT, waits=True)
-    yield Fault(name="stalls-in-head", robots=stalls(whole[:20]), kind=FaultKind.TIMEOUT, waits=True)
+    yield _silent(name="drips-head", robots=drips(whole))
+    yield _silent(name="stalls-in-head", robots=stalls(whole[:20]))
     yield Fault(name="resets-in-head", robots=resets(whole[:20]), kind=FaultKind.CONNECT)
 
 
 def _heads() -> Iterator[Fault]:
-    protocol = partial(Fault, kind=FaultKind.PROTOCOL)
-    yield protocol(name="not-http", robots=b"SSH-2.0-OpenSSH_9.6\r\n")
-    yield protocol(name="body-without-head", robots=FILE)
-    yield protocol(name="status-of-letters", robots=b"HTTP/1.1 okay\r\n\r\n")
-    policy = "default-src 'self'; " * 3000
-    yield Fault(
-        name="headers-of-60-kb",
-        robots=response(200, FILE, Content_Security_Policy=policy[:60_000]),
-        result=AccessResult.SUCCESSFUL,
-    )
-    yield protocol(name="endless-headers", robots=repeats(b"HTTP/1.1 200 OK\r\n", b"X-Header: value\r\n" * 100))
-    yield protocol(name="endless-header-line", robots=repeats(b"HTTP/1.1 200 OK\r\nX-Header: ", b"v" * 10_000))
-    yield protocol(name="endless-status-line", robots=repeats(b"HTTP/1.1 200 ", b"O" * 10_000))
-    yield Fault(
-        name="endless-continue",
-        robots=repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 10),
-        kind=FaultKind.TIMEOUT,
-        waits=True,
-    )
-    yield protocol(name="content-length-of-letters", robots=response(200, FILE, length="many"))
-    yield protocol(name="content-length-negative", robots=response(200, FILE, length=-1))
-    yield protocol(name="two-content-lengths", robots=response(200, FILE, Content_length="7"))
+    yield _protocol(name="not-http", robots=b"SSH-2.0-OpenSSH_9.6\r\n")
+    yield _protocol(name="body-without-head", robots=FILE)
+    yield _protocol(name="status-of-letters", robots=b"HTTP/1.1 okay\r\n\r\n")
+    policy = ("default-src 'self'; " * 3000)[:60_000]
+    yield _good(name="headers-of-60-kb", robots=response(200, FILE, Content_Security_Policy=policy))
+    yield _protocol(name="endless-headers", robots=repeats(b"HTTP/1.1 200 OK\r\n", b"X-Header: value\r\n" * 100))
+    yield _protocol(name="endless-header-line", robots=repeats(b"HTTP/1.1 200 OK\r\nX-Header: ", b"v" * 10_000))
+    yield _protocol(name="endless-status-line", robots=repeats(b"HTTP/1.1 200 ", b"O" * 10_000))
+    yield _silent(name="endless-continue", robots=repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 10))
+    yield _protocol(name="content-length-of-letters", robots=response(200, FILE, length="many"))
+    yield _protocol(name="content-length-negative", robots=response(200, FILE, length=-1))
+    yield _protocol(name="two-content-lengths", robots=response(200, FILE, Content_length="7"))
     yield Fault(name="status-999", robots=response(999, FILE))
     yield Fault(name="status-206", robots=response(206, FILE))
     yield Fault(name="status-304-unasked", robots=response(304))
@@ -162,82 +158,72 @@ def _heads() -> Iterator[Fault]:
         yield Fault(name=f"status-{status}", robots=response(status, FILE))
     for status in (400, 401, 403, 404, 410, 451):
         yield Fault(name=f"status-{status}", robots=response(status, FILE), result=AccessResult.UNAVAILABLE)
-    flapping = takes_turns(response(503), response(200, FILE))
-    yield Fault(name="5xx-flapping", robots=flapping)
+    yield Fault(name="5xx-flapping", robots=takes_turns(response(503), response(200, FILE)))
 
 
 def _bodies() -> Iterator[Fault]:
-    good = partial(Fault, result=AccessResult.SUCCESSFUL)
-    cut = partial(Fault, kind=FaultKind.TRUNCATED)
-    yield good(name="endless-body", robots=repeats(head() + FILE, b"Disallow: /private\n" * 1000))
-    yield good(name="100-mb-line", robots=long_line(100 * MIB))
-    yield good(name="million-groups", robots=many_groups(1_000_000))
-    yield good(name="no-content-length", robots=head() + FILE)
+    yield _good(name="endless-body", robots=repeats(head() + FILE, b"Disallow: /private\n" * 1000))
+    yield _good(name="100-mb-line", robots=long_line(100 * MIB))
+    yield _good(name="million-groups", robots=many_groups(1_000_000))
+    yield _good(name="no-content-length", robots=head() + FILE)
     # What goes on after its end is no HTTP.
-    yield Fault(name="content-length-too-short", robots=response(200, FILE, length=10), kind=FaultKind.PROTOCOL)
-    yield cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
-    yield cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))
-    yield cut(name="reset-in-body-without-length", robots=resets(head() + FILE))
-    yield cut(name="reset-behind-head", robots=resets(head()))
-    yield Fault(name="drips-body", robots=drips(_CHUNKED + chunk(FILE)), kind=FaultKind.TIMEOUT, waits=True)
-    stalled = stalls(response(200, FILE, length=1000))
-    yield Fault(name="stalls-in-body", robots=stalled, kind=FaultKind.TIMEOUT, waits=True)
-    yield cut(name="chunk-missing", robots=_CHUNKED + chunk(FILE))
-    yield cut(name="chunk-cut", robots=_CHUNKED + chunk(FILE)[:10])
-    yield Fault(name="chunk-size-of-letters", robots=_CHUNKED + b"zz\r\n" + FILE, kind=FaultKind.PROTOCOL)
-    size = repeats(_CHUNKED + chunk(FILE), b"0" * 1000)
-    yield cut(name="chunk-size-endless", robots=size)
+    yield _protocol(name="content-length-too-short", robots=response(200, FILE, length=10))
+    yield _cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
+    yield _cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))
+    yield _cut(name="reset-in-body-without-length", robots=resets(head() + FILE))
+    yield _cut(name="reset-behind-head", robots=resets(head()))
+    yield _silent(name="drips-body", robots=drips(_CHUNKED + chunk(FILE)))
+    yield _silent(name="stalls-in-body", robots=stalls(response(200, FILE, length=1000)))
+    yield _cut(name="chunk-missing", robots=_CHUNKED + chunk(FILE))
+    yield _cut(name="chunk-cut", robots=_CHUNKED + chunk(FILE)[:10])
+    yield _protocol(name="chunk-size-of-letters", robots=_CHUNKED + b"zz\r\n" + FILE)
+    yield _cut(name="chunk-size-endless", robots=repeats(_CHUNKED + chunk(FILE), b"0" * 1000))
     trailers = repeats(_CHUNKED + chunk(FILE) + b"0\r\n", b"X-Trailer: value\r\n" * 100)
-    yield cut(name="trailers-endless", robots=trailers)
+    yield _cut(name="trailers-endless", robots=trailers)
 
 
 def _encodings() -> Iterator[Fault]:
-    good = partial(Fault, result=AccessResult.SUCCESSFUL)
     broken = partial(Fault, kind=FaultKind.ENCODING)
     packed = gzip.compress(FILE)
-    yield good(name="gzip-bomb-of-1-mb", robots=gzip_bomb(MIB))
-    yield good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * MIB))
+    yield _good(name="gzip-bomb-of-1-mb", robots=gzip_bomb(MIB))
+    yield _good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * MIB))
     twice = response(200, gzip.compress(packed), Content_Encoding="gzip, gzip")
     yield broken(name="gzip-in-gzip", robots=twice)
     yield broken(name="transfer-encoding-gzip", robots=head("Transfer-Encoding: gzip") + packed)
     yield broken(name="gzip-that-is-none", robots=response(200, FILE, Content_Encoding="gzip"))
     yield broken(name="encoding-not-asked-for", robots=response(200, packed, Content_Encoding="br"))
-    cut = response(200, packed[:-12], Content_Encoding="gzip")
-    yield Fault(name="gzip-cut", robots=cut, kind=FaultKind.TRUNCATED)
+    yield _cut(name="gzip-cut", robots=response(200, packed[:-12], Content_Encoding="gzip"))
     html = b"<!doctype html><title>Not found</title><p>User-agent: * is not here</p>" * 100
-    yield good(name="html", robots=response(200, html, Content_Type="text/html"), restricts=False)
-    yield good(name="utf-16", robots=response(200, FILE.decode().encode("utf-16")))
-    yield good(name="utf-16-without-mark", robots=response(200, FILE.decode().encode("utf-16-le")), restricts=False)
-    yield good(name="nuls", robots=response(200, b"\x00" * 1000 + b"\nUser-agent: *\nDisallow: /a\x00b\n" + FILE))
-    yield good(name="binary", robots=response(200, bytes(range(256)) * 200), restricts=False)
+    yield _good(name="html", robots=response(200, html, Content_Type="text/html"), restricts=False)
+    yield _good(name="utf-16", robots=response(200, FILE.decode().encode("utf-16")))
+    yield _good(name="utf-16-without-mark", robots=response(200, FILE.decode().encode("utf-16-le")), restricts=False)
+    yield _good(name="nuls", robots=response(200, b"\x00" * 1000 + b"\nUser-agent: *\nDisallow: /a\x00b\n" + FILE))
+    yield _good(name="binary", robots=response(200, bytes(range(256)) * 200), restricts=False)
 
 
 def _caching() -> Iterator[Fault]:
-    good = partial(Fault, result=AccessResult.SUCCESSFUL)
     open_file = b"User-agent: *\nDisallow:\n"
     changing = takes_turns(response(200, FILE, ETag='"1"'), response(200, open_file, ETag='"2"'))
-    yield good(name="changes-between-fetches", robots=changing)
-    yield good(name="etag-that-lies", robots=etag_that_lies)
+    yield _good(name="changes-between-fetches", robots=changing)
+    yield _good(name="etag-that-lies", robots=etag_that_lies)
     later = formatdate(4_000_000_000, usegmt=True)
-    yield good(name="date-in-the-future", robots=response(200, FILE, Date=later, Last_Modified=later))
-    yield good(
-        name="expires-in-a-century", robots=response(200, FILE, Expires=later, Cache_Control="max-age=9" + "9" * 9)
-    )
-    yield good(name="age-negative", robots=response(200, FILE, Age="-1", Cache_Control="max-age=-5"))
-    yield good(name="headers-of-garbage", robots=response(200, FILE, Date="?", Expires="0", Age="x", ETag="\xff"))
+    yield _good(name="date-in-the-future", robots=response(200, FILE, Date=later, Last_Modified=later))
+    century = response(200, FILE, Expires=later, Cache_Control="max-age=9" + "9" * 9)
+    yield _good(name="expires-in-a-century", robots=century)
+    yield _good(name="age-negative", robots=response(200, FILE, Age="-1", Cache_Control="max-age=-5"))
+    yield _good(name="headers-of-garbage", robots=response(200, FILE, Date="?", Expires="0", Age="x", ETag="\xff"))
 
 
 def _redirects() -> Iterator[Fault]:
-    too_many = partial(Fault, result=AccessResult.UNAVAILABLE, kind=FaultKind.REDIRECT_LIMIT)
-    yield too_many(name="redirect-to-itself", robots=response(301, Location="/robots.txt"))
+    yield _too_many_redirects(name="redirect-to-itself", robots=response(301, Location="/robots.txt"))
     back = {"/elsewhere": response(301, Location="/robots.txt")}
-    yield too_many(name="redirect-loop", robots=response(301, Location="/elsewhere"), hops=back)
+    yield _too_many_redirects(name="redirect-loop", robots=response(301, Location="/elsewhere"), hops=back)
 
     async def onward(call: Call) -> None:
         await call.send(response(301, Location=f"/on/{call.number}"))
 
     numbers = {f"/on/{n}": response(301, Location=f"/on/{n + 1}") for n in range(1, 100)}
-    yield too_many(name="redirect-ever-onward", robots=onward, hops=numbers)
+    yield _too_many_redirects(name="redirect-ever-onward", robots=onward, hops=numbers)
     yield from map(chain, (4, 5, 6, 20))
     target = partial(Fault, kind=FaultKind.REDIRECT_TARGET)
     yield target(name="redirect-without-location", robots=response(302))
@@ -296,7 +282,7 @@ def _rates() -> Iterator[Fault]:
 def _certificates() -> Iterator[Fault]:
     file = response(200, FILE)
     tls = partial(Fault, robots=file, kind=FaultKind.TLS)
-    yield Fault(name="certificate-good", robots=file, certificate=trusted, result=AccessResult.SUCCESSFUL)
+    yield _good(name="certificate-good", robots=file, certificate=trusted)
     yield tls(name="certificate-expired", certificate=expired)
     yield tls(name="certificate-for-another-host", certificate=for_another_host)
     yield tls(name="certificate-self-signed", certificate=self_signed)
@@ -304,16 +290,7 @@ def _certificates() -> Iterator[Fault]:
 
 FAULTS: Final[Mapping[str, Fault]] = {
     fault.name: fault
-    for faults in (
-        _connections(),
-        _heads(),
-        _bodies(),
-        _encodings(),
-        _caching(),
-        _redirects(),
-        _rates(),
-        _certificates(),
-    )
-    for fault in faults
+    for faults in (_connections, _heads, _bodies, _encodings, _caching, _redirects, _rates, _certificates)
+    for fault in faults()
 }
 """All of them, by name."""

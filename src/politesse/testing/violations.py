@@ -263,18 +263,19 @@ class TraceJudge:
         robots.last_started = exchange.started
         if _opens(exchange.status):
             robots.opened.append(exchange.ended)
-        if exchange.status in _REDIRECTS:
-            self._follow(exchange, robots)
+        self._follow(exchange, robots)
 
     def _note_target(self, exchange: Exchange, robots: _RobotsHistory) -> None:
         """Note what the target of a redirect makes of the site that it was fetched for."""
         provisional = robots.opened.pop()
         if _opens(exchange.status):
             robots.opened.append(max(provisional, exchange.ended))
-        if exchange.status in _REDIRECTS:
-            self._follow(exchange, robots)
+        self._follow(exchange, robots)
 
     def _follow(self, exchange: Exchange, robots: _RobotsHistory) -> None:
+        """Expect a request for the target of a redirect."""
+        if exchange.status not in _REDIRECTS:
+            return
         if exchange.location is None:
             self._unknown_targets += 1
             return

@@ -37,28 +37,28 @@ async def test_verdicts_come_in_the_order_of_the_urls() -> None:
 
 
 @pytest.mark.parametrize("status", [503, 429])
-async def test_what_could_not_be_told_exits_2(status: int) -> None:
+async def test_undecided_url_exits_2(status: int) -> None:
     async with serving(Origin(status=status, headers={"Retry-After": "7"})) as origin:
         done = await politesse("check", f"{origin.base}/")
     assert done.code == 2
     assert "not before: " in done.out
 
 
-async def test_what_is_no_url_exits_2_and_costs_the_others_nothing() -> None:
+async def test_invalid_url_exits_2_and_the_others_are_judged() -> None:
     async with serving(Origin()) as origin:
         done = await politesse("check", "ftp://example.com/", f"{origin.base}/")
     assert done.code == 2
     assert f"\nallowed: {origin.base}/" in done.out
 
 
-async def test_could_not_be_told_wins_over_disallowed() -> None:
+async def test_undecided_wins_over_disallowed() -> None:
     async with serving(Origin()) as denies, serving(Origin(status=500)) as fails:
         done = await politesse("check", f"{denies.base}/private/a", f"{fails.base}/")
     assert done.code == 2
 
 
 @pytest.mark.realtime
-async def test_a_server_that_never_answers_could_not_be_told_after_the_timeout() -> None:
+async def test_a_server_that_never_answers_is_undecided_after_the_timeout() -> None:
     async with serving(Origin(status=None)) as origin:
         done = await politesse("check", f"{origin.base}/", "--timeout", "0.2")
     assert done.code == 2
@@ -118,7 +118,7 @@ async def test_a_long_url_is_not_folded() -> None:
     assert f"allowed: {url}\n" in done.out
 
 
-async def test_what_the_encoding_cannot_show_is_escaped() -> None:
+async def test_characters_that_the_encoding_lacks_are_escaped() -> None:
     async with serving(Origin()) as origin:
         done = await run_process("check", f"{origin.base}/é", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.code == 0
@@ -139,7 +139,7 @@ async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_full_disk_exits_2_and_is_told(options: list[str]) -> None:
+def test_a_full_disk_exits_2_and_is_reported(options: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [*COMMAND, "check", "no url", *options]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)  # noqa: S603

@@ -87,7 +87,7 @@ async def test_a_page_is_reported_with_the_sources_of_what_it_says() -> None:
     assert site.asked == ["/robots.txt", "/page", "/.well-known/tdmrep.json", "/data.txt"]
 
 
-async def test_what_names_the_crawler_counts_for_it_alone() -> None:
+async def test_directive_that_names_the_crawler_counts_for_it_alone() -> None:
     async with serving(_site()) as origin:
         done = await politesse("check", "--page", f"{origin.base}/page", "--agent", "ExampleBot")
     assert "must not archive: META examplebot 2: noarchive" in done.out
@@ -123,7 +123,7 @@ async def test_a_denied_page_is_not_fetched() -> None:
     assert site.asked == ["/robots.txt"]
 
 
-async def test_a_redirect_to_a_denied_page_is_not_followed_and_told() -> None:
+async def test_a_redirect_to_a_denied_page_is_reported_and_not_followed() -> None:
     async with serving(site := _site()) as origin:
         assert isinstance(site, Site)
         done = await politesse("check", "--page", f"{origin.base}/moved")
@@ -132,7 +132,7 @@ async def test_a_redirect_to_a_denied_page_is_not_followed_and_told() -> None:
     assert "/private/a" not in site.asked
 
 
-async def test_a_page_that_cannot_be_got_is_told() -> None:
+async def test_a_page_that_cannot_be_fetched_is_reported() -> None:
     class Silent(Site):
         async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
             if request.path == "/page":
@@ -146,7 +146,7 @@ async def test_a_page_that_cannot_be_got_is_told() -> None:
     assert "page: ServerDisconnectedError" in done.out
 
 
-async def test_what_an_error_page_says_is_not_said_about_the_page() -> None:
+async def test_directives_of_an_error_page_do_not_count_for_the_page() -> None:
     async with serving(_site()) as origin:
         done = await politesse("check", "--page", f"{origin.base}/missing")
     assert done.code == 2
@@ -154,7 +154,7 @@ async def test_what_an_error_page_says_is_not_said_about_the_page() -> None:
     assert "may index" not in done.out
 
 
-async def test_a_redirect_loop_is_told_in_words() -> None:
+async def test_a_redirect_loop_is_reported_in_words() -> None:
     site = Site(pages={"/loop": (302, "", {"Location": "/loop"})})
     async with serving(site) as origin:
         done = await politesse("check", "--page", f"{origin.base}/loop", "--timeout", "60")

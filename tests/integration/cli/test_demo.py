@@ -84,7 +84,7 @@ async def test_the_whole_demo_exits_0_and_shows_what_it_promises() -> None:
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-async def test_each_origin_is_asked_for_robots_txt_as_often_as_it_takes_and_is_crawled_at_its_pace() -> None:
+async def test_robots_txt_of_each_origin_is_fetched_until_it_is_usable_and_its_pace_is_kept() -> None:
     done = await politesse("demo", "--pages", "300", "--tasks", "7", "--seed", "4")
     assert done.code == 0
     table = _table(done.out)
@@ -304,7 +304,9 @@ def test_in_a_terminal_the_table_fills_while_it_runs(sound_runs: dict[str, tuple
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_gate_fails_and_its_violations_are_told(name: str, broken_runs: dict[str, tuple[int, str]]) -> None:
+def test_a_broken_gate_fails_and_its_violations_are_reported(
+    name: str, broken_runs: dict[str, tuple[int, str]]
+) -> None:
     code, out = broken_runs[name]
     _, kinds = BROKEN[name]
     whole = _table(out)["all"]
@@ -318,11 +320,11 @@ def test_a_broken_gate_fails_and_its_violations_are_told(name: str, broken_runs:
 
 
 @pytest.mark.parametrize("name", ["floor", "from start", "deaf"])
-def test_a_fault_of_one_kind_is_told_as_no_other(name: str, broken_runs: dict[str, tuple[int, str]]) -> None:
+def test_a_fault_of_one_kind_is_reported_as_no_other(name: str, broken_runs: dict[str, tuple[int, str]]) -> None:
     assert _kinds(broken_runs[name][1]) == BROKEN[name][1]
 
 
-def test_only_who_asks_for_more_than_the_floor_is_crawled_too_fast_at_the_floor(
+def test_only_origins_with_a_pace_slower_than_the_floor_are_crawled_too_fast_at_the_floor(
     broken_runs: dict[str, tuple[int, str]],
 ) -> None:
     table = _table(broken_runs["floor"][1])

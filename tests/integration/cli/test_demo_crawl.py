@@ -43,7 +43,7 @@ async def _crawl(*, busy_at: frozenset[int] = frozenset()) -> tuple[Crawler, lis
     return crawler, [(hit.target, hit.status) for hit in servers[0].log]
 
 
-async def test_where_a_redirect_leads_is_asked_about_and_requested_in_a_turn_of_its_own() -> None:
+async def test_redirect_target_is_judged_and_requested_in_a_turn_of_its_own() -> None:
     crawler, requests = await _crawl()
     assert sorted(requests) == [("/", 200), ("/hidden", 200), ("/lost", 302), ("/moved", 302), ("/robots.txt", 200)]
     assert (crawler.refused, crawler.left, crawler.repeated, crawler.failed) == (1, 0, 0, 0)

@@ -39,7 +39,7 @@ async def test_file_is_shown_with_numbers_and_marks(file: str) -> None:
     assert "of 2 matches: the longest rule that matches decides" in done.out
 
 
-async def test_misspelled_user_agent_is_told_as_what_it_is_read(tmp_path: Path) -> None:
+async def test_misspelled_user_agent_is_reported_with_its_reading(tmp_path: Path) -> None:
     path = tmp_path / "robots.txt"
     path.write_text("User agent: *\nDissallow: /a\n")
     done = await politesse("explain", "https://example.com/b", "--file", str(path))
@@ -86,7 +86,7 @@ async def test_json_has_the_keys_of_check_and_five_more(file: str) -> None:
     assert [(one["line"], one["length"]) for one in told["matches"]] == [(6, 2), (7, 4)]
 
 
-async def test_site_is_asked_once_for_all_dialects() -> None:
+async def test_robots_txt_is_fetched_once_for_all_dialects() -> None:
     async with serving(Origin(ROBOTS)) as origin:
         done = await politesse("explain", f"{origin.base}/a/b", "--all-dialects")
     assert done.code == 0
@@ -132,7 +132,7 @@ async def test_empty_disallow_that_ended_the_trial_is_marked(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "arguments", [("no url",), ("https://e.com/", "--file", "/missing"), ("https://e.com/", "--agent", "")]
 )
-async def test_what_cannot_be_told_exits_2(arguments: tuple[str, ...]) -> None:
+async def test_undecided_verdict_exits_2(arguments: tuple[str, ...]) -> None:
     done = await politesse("explain", *arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err
@@ -152,7 +152,7 @@ PREFERENCES = (
 )
 
 
-async def test_usage_preferences_and_licenses_are_told_beside_the_answer(tmp_path: Path) -> None:
+async def test_usage_preferences_and_licenses_are_reported_beside_the_answer(tmp_path: Path) -> None:
     file = tmp_path / "robots.txt"
     file.write_text(PREFERENCES)
     done = await politesse("explain", "https://example.com/a", "--file", str(file))
@@ -171,7 +171,7 @@ async def test_usage_preferences_and_licenses_are_told_beside_the_answer(tmp_pat
     assert "usage preferences" not in denied.out
 
 
-async def test_usage_preferences_of_a_site_are_told_in_json() -> None:
+async def test_usage_preferences_of_a_site_are_in_the_json() -> None:
     async with serving(Origin(PREFERENCES)) as origin:
         done = await politesse("explain", f"{origin.base}/a", "--json")
         denied = await politesse("explain", f"{origin.base}/private", "--json")

@@ -41,7 +41,7 @@ async def test_few_may_wait_at_once_and_still_all_are_sorted() -> None:
     assert sorted(done.out.splitlines()) == sorted(url for url in urls if "/private/" not in url)
 
 
-async def test_what_could_not_be_told_exits_2_and_is_not_lost(tmp_path: Path) -> None:
+async def test_undecided_urls_exit_2_and_are_not_lost(tmp_path: Path) -> None:
     rejected = tmp_path / "rejected.tsv"
     async with serving(Origin()) as well, serving(Origin(status=503)) as ill, serving(Origin(status=429)) as busy:
         urls = [f"{well.base}/", f"{ill.base}/", f"{busy.base}/"]

@@ -26,7 +26,7 @@ async def test_only_errors_exit_1(tmp_path: Path, text: str, code: int) -> None:
     assert (await politesse("lint", write(tmp_path, text))).code == code
 
 
-async def test_findings_are_told_by_file_line_and_column(tmp_path: Path) -> None:
+async def test_findings_are_reported_by_file_line_and_column(tmp_path: Path) -> None:
     wrong, risky = write(tmp_path, WRONG), write(tmp_path, RISKY)
     done = await politesse("lint", wrong, risky)
     assert done.code == 1
@@ -54,7 +54,7 @@ async def test_json_has_its_documented_keys(tmp_path: Path) -> None:
     assert (done.code, done.err) == (1, "")
 
 
-async def test_what_cannot_be_read_exits_2_and_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_unreadable_source_exits_2_and_the_others_are_read(tmp_path: Path) -> None:
     done = await politesse("lint", str(tmp_path / "missing"), str(tmp_path), "http://", write(tmp_path, WRONG))
     assert done.code == 2
     assert len(done.out.splitlines()) == 2
@@ -74,7 +74,7 @@ async def test_url_stands_for_the_robots_txt_of_its_site() -> None:
     assert [request.path for request in origin.requests] == ["/robots.txt"]
 
 
-async def test_site_whose_file_is_too_long_is_told() -> None:
+async def test_file_that_is_too_long_is_reported() -> None:
     async with serving(Origin(CLEAN + "# a comment\n" * 60_000 + "Disallow: /b\n")) as origin:
         done = await politesse("lint", origin.base)
     assert done.code == 1

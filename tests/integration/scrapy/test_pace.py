@@ -145,7 +145,7 @@ def test_every_page_is_requested_once(seen: Seen, host: str) -> None:
     assert sorted(seen.hosts[host].page_paths) == sorted(["/", *MANY])
 
 
-def test_a_slow_server_is_left_alone_for_as_long_as_it_took(seen: Seen) -> None:
+def test_pause_after_a_slow_response_is_as_long_as_the_response_took(seen: Seen) -> None:
     heavy = seen.hosts["heavy"]
     assert heavy.page_paths == ["/", "/a"]
     assert gaps_s(heavy.page_exchanges)[0] >= 3.0
@@ -162,7 +162,7 @@ def test_retry_after_closes_the_host(seen: Seen) -> None:
     assert gaps_s(busy.page_exchanges)[0] >= 3.0
 
 
-def test_what_a_callback_asks_the_engine_for_is_paced_too(seen: Seen) -> None:
+def test_request_of_a_callback_to_the_engine_is_paced_too(seen: Seen) -> None:
     assert sorted(seen.hosts["direct"].page_paths) == ["/", "/x", "/y"]
 
 

@@ -54,7 +54,7 @@ def page(
     return answer
 
 
-async def test_what_pages_say_is_handed_on() -> None:
+async def test_directives_of_pages_are_in_the_meta() -> None:
     pages = {
         "/": page(META, "/zipped", "/repeated", "/text", "/moved", "/private", "/strange"),
         "/zipped": page(coding="gzip"),
@@ -79,7 +79,7 @@ async def test_what_pages_say_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize(("mark", "expected"), [("", ["nofollow", "noarchive"]), ("#other", ["noindex", "nosnippet"])])
-async def test_what_names_a_crawler_is_for_it_alone(mark: str, expected: list[str]) -> None:
+async def test_directive_that_names_a_crawler_is_for_it_alone(mark: str, expected: list[str]) -> None:
     head = '<meta name="examplebot" content="noarchive"><meta name="otherbot" content="nosnippet">'
     site = Site(ROBOTS, {"/": page(head, tags=("examplebot: nofollow", "otherbot: noindex"))})
     async with serving(site):
@@ -127,7 +127,7 @@ async def test_links_that_must_not_be_followed_are_not() -> None:
     assert sorted(url.removeprefix(site.base) for url in done.pages) == ["/", "/a", "/b", "/d"]
 
 
-async def test_nothing_is_handed_on_where_the_setting_says_so() -> None:
+async def test_no_directives_are_in_the_meta_if_the_setting_is_off() -> None:
     site = Site(ROBOTS, {"/": page()})
     async with serving(site):
         done = await crawl([f"{site.base}/"], ADDON | QUICK | {"POLITESSE_PAGE_DIRECTIVES": False})
@@ -146,7 +146,7 @@ async def test_page_that_is_still_compressed_is_marked() -> None:
     assert [done.said for done in crawls] == [{url: HEADER_ALONE}] * 2
 
 
-async def test_missing_extra_is_told_once_and_headers_still_count(tmp_path: Path) -> None:
+async def test_missing_extra_is_logged_once_and_headers_still_count(tmp_path: Path) -> None:
     (tmp_path / "selectolax.py").write_text("raise ImportError('none here')\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     site = Site(ROBOTS, {"/": page(META, "/a", "/text"), "/a": page(), "/text": page(content_type="text/plain")})

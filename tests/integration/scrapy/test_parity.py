@@ -103,7 +103,7 @@ async def test_http_and_https_of_one_host_and_port_are_two_origins() -> None:
     assert done.robots_stats()["robotstxt/request_count"] == 2
 
 
-async def test_who_asks_decides_which_group_holds() -> None:
+async def test_user_agent_of_the_request_selects_the_group() -> None:
     groups = {"examplebot": "/a", "otherbot": "/b", "third": "/c"}
     robots = "".join(f"User-agent: {agent}\nDisallow: {path}\n\n" for agent, path in groups.items())
     site = Site(robots, dict.fromkeys(["/a", "/a/exempt", "/b", "/c"], html()))
@@ -132,7 +132,7 @@ async def test_a_request_that_was_put_back_is_filtered_as_if_it_had_not() -> Non
     assert done.stats["offsite/filtered"] == 1
 
 
-async def test_robots_txt_is_asked_for_through_the_proxy_of_the_crawl() -> None:
+async def test_robots_txt_is_fetched_through_the_proxy_of_the_crawl() -> None:
     proxy = Site("User-agent: *\nDisallow: /private\n", {"/": html("/private")})
     async with serving(proxy):
         done = await crawl(["http://site.example/"], ADDON | QUICK, environment={"http_proxy": proxy.base})

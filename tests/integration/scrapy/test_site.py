@@ -5,7 +5,7 @@ from aiohttp import web
 from tests.integration.scrapy.crawling import ADDON, Site, assert_sites_polite, crawl, html, redirect, serving
 
 
-async def test_data_txt_is_got_through_the_engine_in_its_turn_and_is_no_robots_txt() -> None:
+async def test_data_txt_is_fetched_through_the_engine_in_its_turn_and_is_no_robots_txt() -> None:
     # As a robots.txt it would close the site.
     data_txt = web.Response(text="User-agent: *\nDisallow: /\n")
     pages = {"/": html("/1"), "/1": html(), "/data.txt": redirect("/d"), "/d": lambda: data_txt}

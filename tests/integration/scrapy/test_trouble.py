@@ -60,7 +60,7 @@ def site_of(robots: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] |
     return Site(robots, {"/": html()})
 
 
-async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_otherwise() -> None:
+async def test_a_site_whose_robots_txt_cannot_be_fetched_is_closed_by_default() -> None:
     unavailable, failing, hanging, broken = site_of(503), site_of(500), site_of(never), site_of(breaking_off)
     partial, elsewhere = site_of(206), site_of(answering(redirect("ftp://127.0.0.1/robots.txt")))
     sites = [unavailable, failing, hanging, broken, partial, elsewhere]
@@ -95,7 +95,7 @@ async def test_a_site_whose_robots_txt_cannot_be_got_is_closed_unless_told_other
     assert "robotstxt/forbidden" not in opened.robots_stats()
 
 
-async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator_alone(tmp_path: Path) -> None:
+async def test_an_expired_copy_is_fetched_again_with_its_validator_alone(tmp_path: Path) -> None:
     async def robots(request: web.BaseRequest) -> web.StreamResponse:
         headers = {"ETag": '"one"', "Cache-Control": "max-age=1"}
         if request.headers.get("If-None-Match") == '"one"':
@@ -119,7 +119,7 @@ async def test_a_copy_that_has_run_out_is_asked_for_again_with_its_validator_alo
     assert done.robots_stats()["robotstxt/response_status_count/304"] == len(asked) - 1
 
 
-async def test_what_would_have_to_wait_for_too_long_is_dropped_and_the_crawl_ends() -> None:
+async def test_request_that_would_wait_too_long_is_dropped_and_the_crawl_ends() -> None:
     hour = time.gmtime(time.time() + 6 * 3600)
     window = f"{time.strftime('%H%M', hour)}-{time.strftime('%H%M', time.gmtime(time.time() + 7 * 3600))}"
     closed = Site(404, {"/": in_turn(status(429, Retry_After="600"), html()), "/a": html()})
@@ -212,7 +212,7 @@ async def crawl_odd_sites() -> Odd:
     return Odd(far, target, sixth, endless, sent, later, done)
 
 
-def test_five_redirects_of_robots_txt_are_followed_and_bind_the_site_that_was_asked(odd: Odd) -> None:
+def test_five_redirects_of_robots_txt_are_followed_and_bind_the_first_site(odd: Odd) -> None:
     assert odd.far.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/"]
     assert odd.target.paths == ["/robots.txt"]
     assert f"{odd.far.base}/private" in odd.done.ignored
@@ -233,7 +233,7 @@ def test_a_robots_txt_too_long_to_be_read_is_cut_and_not_read_on(odd: Odd) -> No
     assert odd.sent[0] < 16 * 1024 * 1024  # 500 KiB, and what the buffers on the way hold
 
 
-def test_a_site_that_puts_off_its_robots_txt_is_asked_again_when_it_has_said(odd: Odd) -> None:
+def test_deferred_robots_txt_is_fetched_again_at_the_stated_time(odd: Odd) -> None:
     assert odd.later.paths == ["/robots.txt", "/robots.txt", "/"]
     first, second, _ = odd.later.exchanges
     assert second.started - first.ended >= 2.0

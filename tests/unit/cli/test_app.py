@@ -29,7 +29,7 @@ AGENT = "http://127.0.0.1/"
         ["unknown"],
     ],
 )
-def test_a_mistake_in_the_options_exits_2_and_is_told(arguments: list[str]) -> None:
+def test_a_mistake_in_the_options_exits_2_and_is_reported(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Error" in done.stderr

@@ -233,7 +233,7 @@ async def test_redirect_to_a_disallowed_page_is_not_followed(client: httpx.Async
         ("https://user:word@example.com/a", "/a"),
     ],
 )
-async def test_what_is_judged_is_what_is_sent(
+async def test_url_is_judged_exactly_as_it_is_sent(
     client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, url: str, target: str
 ) -> None:
     judged: list[str] = []
@@ -296,7 +296,9 @@ async def test_url_that_cannot_be_judged_is_an_error_of_both_libraries(
 
 
 @pytest.mark.parametrize("url", ["example.com/a", "/a", "mailto:us"])
-async def test_url_without_a_host_is_told_as_httpx_has_it(client: httpx.AsyncClient, wire: Wire, url: str) -> None:
+async def test_url_without_a_host_is_reported_as_httpx_spells_it(
+    client: httpx.AsyncClient, wire: Wire, url: str
+) -> None:
     with pytest.raises(RequestInvalidURL, match="is not an absolute URL") as caught:
         await client.get(url)
     assert caught.value.url == str(caught.value.request.url)
@@ -341,7 +343,7 @@ async def test_view_of_another_agent_is_judged_and_named_as_such(
     assert wire.sent[0].headers["User-Agent"] == view.identity.user_agent
 
 
-async def test_robots_txt_is_not_asked_for_through_the_transport(
+async def test_robots_txt_is_not_fetched_through_the_transport(
     client: httpx.AsyncClient, wire: Wire, fetcher: ScriptedFetcher
 ) -> None:
     await client.get(f"{SITE}/a")
@@ -489,7 +491,7 @@ async def test_cancelled_while_it_waits_for_its_turn(client: httpx.AsyncClient, 
     await response.aclose()
 
 
-async def test_cancelled_while_robots_txt_is_asked_for(
+async def test_cancelled_while_robots_txt_is_fetched(
     client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     fetcher.gate.clear()
@@ -567,7 +569,7 @@ def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(clock:
 # Opening and closing
 
 
-async def test_client_enters_and_leaves_the_wrapped_transport_and_not_the_gate(
+async def test_client_enters_and_exits_the_wrapped_transport_but_not_the_gate(
     gate: Gatekeeper, wire: Wire, fetcher: ScriptedFetcher
 ) -> None:
     async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)):
@@ -599,7 +601,7 @@ async def test_closing_ends_the_turns_of_open_responses(
 
 
 @pytest.mark.parametrize("close", [PoliteTransport.aclose, leave])
-async def test_closing_fails_who_waits(
+async def test_closing_raises_in_waiting_requests(
     polite: PoliteTransport,
     gate: Gatekeeper,
     wire: Wire,
@@ -616,7 +618,9 @@ async def test_closing_fails_who_waits(
     assert (turns(gate), gate.statistics().waiting, wire.paths) == (0, 0, ["/a"])
 
 
-async def test_closing_the_gate_fails_who_waits(fetcher: ScriptedFetcher, clock: ManualClock, wire: Wire) -> None:
+async def test_closing_the_gate_raises_in_waiting_requests(
+    fetcher: ScriptedFetcher, clock: ManualClock, wire: Wire
+) -> None:
     async with (
         Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate,
         httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)) as client,
@@ -651,7 +655,7 @@ async def test_client_that_is_not_asynchronous_takes_it_neither_by_type_nor_in_f
     ("url", "error"),
     [(f"{SITE}/private", RequestDisallowed), ("ftp://example.com/a", RequestInvalidURL), (f"{SITE}/a", RequestTooFar)],
 )
-async def test_error_tells_the_request_without_a_client_too(
+async def test_error_has_the_request_without_a_client_too(
     gate: Gatekeeper, wire: Wire, url: str, error: type[httpx.RequestError]
 ) -> None:
     request = httpx.Request("GET", url)

@@ -26,7 +26,7 @@ def test_head_has_no_body() -> None:
     assert not may_have_page("HEAD", 200, HTML)
 
 
-def test_media_type_tells_what_is_looked_at() -> None:
+def test_media_type_decides_whether_the_body_is_read() -> None:
     assert may_have_page("GET", 200, {})
     assert may_have_page("GET", 200, Headers({"Content-Type": "text/html"}))
     assert not may_have_page("GET", 200, Headers({"Content-Type": "image/gif"}))

@@ -89,6 +89,6 @@ def test_page_that_was_cut_off_may_say_more(flag: str) -> None:
     assert not read(HtmlResponse(URL, headers=HEADERS, body=BODY, flags=["cached"])).truncated
 
 
-def test_what_is_handed_on_can_be_pickled() -> None:
+def test_directives_in_the_meta_can_be_pickled() -> None:
     page = read(HtmlResponse(URL, headers=HEADERS, body=BODY))
     assert pickle.loads(pickle.dumps(page, protocol=4)) == page  # noqa: S301 - our own

@@ -62,7 +62,7 @@ def test_missing_scrapy_is_named_with_what_to_install(monkeypatch: pytest.Monkey
         check_scrapy()
 
 
-def test_what_scrapy_itself_misses_is_not_called_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_dependency_of_scrapy_is_not_reported_as_missing_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'twisted'", name="twisted")
 
@@ -154,12 +154,12 @@ def test_slots_by_address_are_refused() -> None:
         updated({"CONCURRENT_REQUESTS_PER_IP": 2})
 
 
-def test_another_queue_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_queue_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     updated({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"})
     assert "a slow host may hold up the others" in caplog.text
 
 
-async def test_queue_needs_the_downloader_that_knows_who_is_ready() -> None:
+async def test_queue_needs_the_polite_downloader() -> None:
     crawler = crawler_with()
 
     class Engine:
@@ -181,7 +181,7 @@ async def test_crawler_without_a_name_is_refused(user_agent: str) -> None:
         make_gate(crawler_with(USER_AGENT=user_agent))
 
 
-async def test_robotstxt_user_agent_names_who_looks_like_a_browser() -> None:
+async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_browser() -> None:
     browser = "Mozilla/5.0 (compatible; ExampleBot/1.0; +https://example.com/bot)"
     gate = make_gate(crawler_with(USER_AGENT=browser, ROBOTSTXT_USER_AGENT="ExampleBot/1.0 (+https://example.com)"))
     assert gate.identity.tokens == ("examplebot",)
@@ -199,12 +199,12 @@ def test_value_of_max_wait_is_checked(wait: object) -> None:
         max_wait_s(Settings({"POLITESSE_MAX_WAIT": wait}))
 
 
-def test_a_request_waits_for_an_hour_unless_told_otherwise() -> None:
+def test_a_request_waits_for_an_hour_by_default() -> None:
     assert max_wait_s(Settings()) == 3600.0
     assert max_wait_s(Settings({"POLITESSE_MAX_WAIT": "20"})) == 20.0
 
 
-async def test_slot_that_is_no_host_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_gate(crawler_with(DOWNLOAD_SLOTS={"my slot": {"delay": 3}, "example.com": {"delay": 3}}))
     assert "'my slot'" in caplog.text
@@ -297,7 +297,7 @@ async def test_robotstxt_user_agent_stands_above_the_header() -> None:
         ("http://1.2.3.4.5/page", "IPv4"),
     ],
 )
-async def test_what_no_robots_txt_speaks_for_is_ignored(url: str, why: str) -> None:
+async def test_request_that_no_robots_txt_covers_is_ignored(url: str, why: str) -> None:
     crawler = crawler_with()
     middleware = RobotsTxtMiddleware.from_crawler(crawler)
     with pytest.raises(IgnoreRequest, match=why):
@@ -314,7 +314,7 @@ async def test_what_no_robots_txt_speaks_for_is_ignored(url: str, why: str) -> N
         ("http://example.com/page", {"dont_obey_robotstxt": True}),
     ],
 )
-async def test_what_needs_no_robots_txt_passes(url: str, meta: dict[str, object]) -> None:
+async def test_request_that_needs_no_robots_txt_passes(url: str, meta: dict[str, object]) -> None:
     middleware = RobotsTxtMiddleware.from_crawler(crawler_with())
     assert await middleware.process_request(Request(url, meta=meta)) is None
 
@@ -335,7 +335,7 @@ async def test_request_of_an_unknown_scheme_has_the_slot_that_scrapy_gives_it() 
     assert downloader.get_slot_key(Request("ftp://example.com/page", meta={"download_slot": "mine"})) == "mine"
 
 
-async def test_what_failed_steers_no_terminal_and_forges_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_logged_error_is_printable_and_forges_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
     gate = make_gate(crawler_with())
     error = ValueError("\x1b[2J\r\n2026-01-01 CRITICAL forged")
     for origin in (Origin.of("https://example.com"), None):

@@ -64,7 +64,7 @@ class Blueprint:
         robots: the answers for robots.txt, one after the other; the last one stays; none at all for no answer.
         families: its pages; all forbidden where there is never an answer for robots.txt.
         files: what else it answers, by target.
-        asks: the line of its robots.txt that asks for a pace; empty for none.
+        asks: the line of its robots.txt that states a pace; empty for none.
         asks_s: the pause between two requests that this line means, in seconds.
         busy_at: which page requests, counted from 1, it answers with 429 and Retry-After.
     """

@@ -1,7 +1,7 @@
 """The little web of the demo: eight origins, what they answer for robots.txt, and pages made for their rules.
 
 Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt; so is
-the pace that an origin asks for. No parser and no matcher is ever asked.
+the pace that an origin states. No parser and no matcher is involved.
 """
 
 from __future__ import annotations

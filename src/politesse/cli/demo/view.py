@@ -65,7 +65,7 @@ async def watch(console: Console, crawl: asyncio.Task[None], web: LittleWeb, flo
 
 
 def introduce(console: Console, web: LittleWeb, tasks: int) -> None:
-    """Tell what is about to happen."""
+    """Print what is about to happen."""
     pages = [page for server in web.servers for page in server.site.pages.values()]
     forbidden = sum(page.forbidden for page in pages)
     console.print(
@@ -96,7 +96,7 @@ def conclude(console: Console, rows: Sequence[Row], crawler: Crawler, elapsed_s:
     asked, told_to_wait = sum(len(row.answers) for row in rows), sum(row.told_to_wait for row in rows)
     console.print(
         f"In {elapsed_s:.1f} s the servers gave {served:,} pages, said 429 to {told_to_wait} requests for one,\n"
-        f"and were asked for robots.txt {asked} times. By its own count the crawler was refused\n"
+        f"and saw {asked} requests for robots.txt. By its own count the crawler was refused\n"
         f"{crawler.refused:,} URLs, left {crawler.left:,} whose robots.txt could not be had, "
         f"and came again to {crawler.repeated}.\n",
         highlight=False,

@@ -9,7 +9,7 @@ headers that it writes next. A URL that has not been added by then was not judge
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -47,6 +47,7 @@ class MiddlewareBypassed(Event):
     judged: str | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _JudgedHop:
     """A hop that was judged and is being sent.
 
@@ -56,14 +57,12 @@ class _JudgedHop:
         sent: whether it was sent.
     """
 
-    __slots__ = ("sent", "turn", "url")
-
-    def __init__(self, url: str, *, turn: bool) -> None:
-        self.url = url
-        self.turn = turn
-        self.sent = False
+    url: str
+    turn: bool
+    sent: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _TracedRequest:
     """A request that is traced.
 
@@ -74,13 +73,10 @@ class _TracedRequest:
         reported: whether it was reported that no hop was judged.
     """
 
-    __slots__ = ("hops", "judged", "reported", "session")
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self.session = session
-        self.hops: list[_JudgedHop] = []
-        self.judged: str | None = None
-        self.reported = False
+    session: aiohttp.ClientSession
+    hops: list[_JudgedHop] = field(default_factory=list)
+    judged: str | None = None
+    reported: bool = False
 
     def permits(self, url: str) -> bool:
         """Return whether ``url`` may be sent now; uses up its turn."""
@@ -99,7 +95,7 @@ async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: s
     traced = _TRACED.get()
     if traced is None or traced.session is not request.session:  # a middleware makes a request of another session
         return await handler(request)
-    hop = _JudgedHop(url, turn=turn)
+    hop = _JudgedHop(url, turn)
     traced.judged = url
     traced.hops.append(hop)
     try:

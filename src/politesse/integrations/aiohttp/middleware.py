@@ -1,4 +1,4 @@
-"""A middleware for a session of your own: it asks for permission, and takes turns with ``pace=True``."""
+"""A middleware for a session of your own: it checks permission, and takes turns with ``pace=True``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RobotsMiddleware:
     """A client middleware: ``aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),))``.
 
-    It asks for permission before each hop. While robots.txt is fetched, the request's own timeout runs. robots.txt is
+    It checks permission before each hop. While robots.txt is fetched, the request's own timeout runs. robots.txt is
     fetched by a session of the gate, so the middleware never sees those requests.
 
     With ``pace=True`` it also takes a turn for each hop, which ends with the response. aiohttp calls a middleware

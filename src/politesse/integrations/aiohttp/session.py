@@ -14,8 +14,8 @@ from yarl import URL
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate
-from politesse.integrations.aiohttp.request_turns import RequestTurns
 from politesse.integrations.aiohttp.response_directives import page_directives
+from politesse.integrations.aiohttp.sending import RequestTurns
 from politesse.integrations.aiohttp.urls import judged_url
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class RobotsTxtMiddleware:
     Differences: a robots.txt is valid for one scheme, host and port; it is fetched again when its copy has expired; and
     if it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
 
-    It only asks for permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
+    It only checks permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
 
     A request that a later downloader middleware returns passes this one as well. A middleware that changes the URL or
     the Host header of the request itself belongs before this one: otherwise only PoliteDownloader sees the change, and

@@ -59,7 +59,7 @@ def test_an_allowed_page_that_was_not_served_is_a_fault() -> None:
     assert exit_code([row]) == 1
 
 
-def test_a_page_that_was_asked_for_in_vain_was_not_served() -> None:
+def test_a_page_request_without_an_answer_does_not_count_as_served() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (1, "/", 200), (2, "/a", None))
     row = _row(server)
@@ -109,7 +109,7 @@ def test_robots_txt_after_its_retry_after_is_none() -> None:
     assert _violations(server) == ()
 
 
-def test_what_nothing_links_to_is_a_violation() -> None:
+def test_request_for_an_unlinked_url_is_a_violation() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (1, "/", 200), (2, "/a", 200), (3, "/elsewhere", 404))
     assert _violations(server) == (Violation(Kind.UNKNOWN, f"{ADDRESS}/elsewhere"),)
@@ -153,7 +153,7 @@ def test_a_page_while_robots_txt_is_under_way_is_a_violation() -> None:
         ("Request-rate: 1/1s", 1.0, 1.0, "Request-rate"),
     ],
 )
-def test_the_pace_is_what_the_origin_asks_for_if_that_is_more_than_the_floor(
+def test_pace_of_the_origin_counts_if_it_is_slower_than_the_floor(
     asks: str, asks_s: float, pace_s: float, pace_by: str
 ) -> None:
     row = _row(_server(asks=asks, asks_s=asks_s))

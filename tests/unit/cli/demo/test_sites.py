@@ -73,7 +73,7 @@ def test_every_rule_that_binds_the_demo_has_its_pages(sites: list[Site]) -> None
         assert {record.path for record in records} <= made_for
 
 
-def test_the_pace_that_is_asked_for_stands_in_the_group_of_the_demo(sites: list[Site]) -> None:
+def test_stated_pace_is_in_the_group_of_the_demo(sites: list[Site]) -> None:
     asked = {}
     for site in sites:
         rules = RobotsTxt.parse((_robots(site) or "").encode()).rules_for(TOKEN)
