@@ -30,7 +30,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """Return the record that ``data`` holds; raises StoreError for what is damaged or of another version."""
+    """Return the record that ``data`` holds; raises StoreError if it is damaged or of another version."""
     if not data.startswith(_VERSION):
         raise StoreError(f"a stored record starts with {data[:16]!r}, not with {_VERSION!r}: another version wrote it")
     digest, content = data[len(_VERSION) :][:_DIGEST_BYTES], data[len(_VERSION) + _DIGEST_BYTES :]
