@@ -1,7 +1,7 @@
 """One cache for the files that sites keep at well-known paths: robots.txt, data.txt, tdmrep.json.
 
 Theory of operation. A file is known by its key, and for each key there is at most one entry and at most one flight (one
-task that loads or fetches, shared by all who wait). Three things can be true of a key:
+task that loads or fetches, shared by all waiters). Three things can be true of a key:
 
     entry       question                                  renewal
     holds       answered at once                          starts a flight behind the answer, once it is due
@@ -306,7 +306,7 @@ class FileCache(ABC, Generic[EntryKind]):
             else:
                 self.weight_bytes -= oldest.weight_bytes
 
-    # What may differ from one kind of file to the other.
+    # Hooks for the kinds of files.
 
     def _key(self, origin: Origin, path: str) -> str:
         return f"{origin}{path}"

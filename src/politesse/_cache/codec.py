@@ -30,7 +30,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """Return the record that ``data`` holds; raises StoreError for what is damaged or of another version."""
+    """Return the record that ``data`` holds; raises StoreError if it is damaged or of another version."""
     if not data.startswith(_VERSION):
         raise StoreError(f"a stored record starts with {data[:16]!r}, not with {_VERSION!r}: another version wrote it")
     digest, content = data[len(_VERSION) :][:_DIGEST_BYTES], data[len(_VERSION) + _DIGEST_BYTES :]
@@ -40,7 +40,8 @@ def decode(data: bytes) -> Record:
     try:
         head = json.loads(content[_HEAD_LENGTH_BYTES:end])
         copy = _copy(head["copy"], _body(content[end:], head["body_bytes"]))
-        return Record(copy, _trouble(head["trouble"]), _moment(head.get("moment")))  # none before it was noted
+        trouble, moment = head["trouble"], head.get("moment")  # records of older versions have no moment
+        return Record(copy, _trouble(trouble), None if moment is None else Moment(**moment))
     except (ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
         raise StoreError(f"a stored record is damaged: {error!r:.200}") from error
 
@@ -67,7 +68,3 @@ def _copy(fields: dict[str, Any] | None, body: bytes) -> Copy | None:
 
 def _trouble(fields: dict[str, Any] | None) -> Trouble | None:
     return None if fields is None else Trouble(**fields | {"result": AccessResult(fields["result"])})
-
-
-def _moment(fields: dict[str, Any] | None) -> Moment | None:
-    return None if fields is None else Moment(**fields)

@@ -1,7 +1,7 @@
 """One fetch of the cache: each redirect a request of its own, repeated if a 304 is about another file, guarded.
 
-Each hop of a redirect can so be permitted, paced and limited by itself (``follow``). What a fetcher of the user raises
-becomes a fault (``fetch_guarded``).
+So each hop can be permitted, paced and limited by itself (``follow``). An exception of the fetcher becomes a fault
+(``fetch_guarded``).
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def internal_fault(component: str, error: BaseException, url: str) -> FetchFault
 
 
 async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult | None:
-    """Return what ``request`` comes to after its redirects; None if the fetcher does not report where one leads.
+    """Return the result of ``request`` after its redirects; None if the fetcher does not report where one leads.
 
     Args:
-        request: of how many redirects at most.
-        ask: makes one request, which follows none.
+        request: the first request, with the largest number of redirects.
+        ask: makes one request, and follows no redirect.
     """
     hops = Hops(request)
     hop = replace(request, max_redirects=0, last=request.max_redirects < 1)
@@ -94,6 +94,6 @@ async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[
 
 def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
     """Return whether the next hop must not reach a private address: the last one was public, or may have been."""
-    if result.private is None:  # then only another host is refused what this one could reach by itself
+    if result.private is None:  # then the host may redirect to itself, but not to a private address of another host
         return target.host != hop.origin.host
     return not result.private

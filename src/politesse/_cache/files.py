@@ -38,7 +38,7 @@ _SNIFFED_BYTES: Final = 4_096
 
 
 class FileOutcome(StrEnum):
-    """What the fetch of a file of a site came to ("A Method for Web Data Discovery" 3.1).
+    """The outcome of fetching a file of a site ("A Method for Web Data Discovery" 3.1).
 
     >>> FileOutcome("retry") is FileOutcome.RETRY
     True
@@ -61,7 +61,7 @@ class SiteFile:
 
     Attributes:
         url: of the file.
-        outcome: what that came to.
+        outcome: of its fetch.
         body: the file, decoded from its content encoding; empty unless FOUND.
         truncated: whether the body was longer than the fetcher's limit: then its last lines are missing.
         status: the HTTP status, of the last redirect where there were too many; None where there was no answer.
@@ -203,14 +203,14 @@ class SiteFiles(FileCache[SiteFileEntry]):
     def peek(self, origin: Origin, path: str, *, late_s: float = 0.0) -> SiteFile | None:
         """Return what is known now about the file of ``origin`` at ``path``; None if it has to be fetched first.
 
-        ``late_s`` is for how many seconds beyond its end a lifetime counts; what is to be retried is so at once.
+        ``late_s`` is for how many seconds beyond its lifetime a file still counts; a failure never counts for longer.
         """
         entry = self.entries.get(self._key(origin, path))
         if entry is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
         if not entry.holds(now_mono, now_wall):
-            # It is not judged as of before it was known.
+            # It is not judged at a moment before its fetch.
             late_s = 0.0 if entry.trouble is not None else min(late_s, entry.age_s(now_mono, now_wall))
             if not entry.holds(now_mono - late_s, now_wall - late_s):
                 return None

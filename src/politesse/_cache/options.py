@@ -32,8 +32,8 @@ class CacheOptions:
             what the dialect says: in most to defer.
         stale_if_unreachable_s: how long after it was last confirmed a copy serves while robots.txt is unreachable;
             a day to 30 days, or None for what the dialect says: in most a day.
-        after_grace: what a site is that was unreachable for 30 days: ``"disallow"``, ``"allow"``, or None for what
-            the dialect says: in most to disallow.
+        after_grace: the meaning of a robots.txt that was unreachable for 30 days: ``"disallow"``, ``"allow"``, or
+            None for what the dialect says: in most to disallow.
         retry_min_s: the first wait after a fault, doubled with each further one; positive.
         retry_max_s: the longest such wait.
         max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
@@ -105,7 +105,7 @@ class CacheOptions:
         """Return these choices for the other files of a site, which no dialect of robots.txt speaks about.
 
         A week where no header says how long, and a day for what is not there: "A Method for Web Data Discovery" 3.4,
-        and RFC 9309 2.4 for the lack of a file. What is refused is as good as not there; nothing is closed by it.
+        and RFC 9309 2.4 for the lack of a file. A refused file counts as missing, and closes nothing.
         """
         max_s = max_days * DAY_S
         outcomes = Outcomes(

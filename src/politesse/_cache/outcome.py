@@ -64,7 +64,7 @@ _JITTER: Final = 0.1
 _MAX_GAP_S: Final = 2 * DAY_S
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
-_TICK_S: Final = 0.001  # an answer holds at least for the questions that it was got for
+_TICK_S: Final = 0.001  # an answer holds at least for the questions that it was fetched for
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
         return False
     try:
         return Origin.of(trouble.final_url).pacing_host == Origin.of(robots_url).pacing_host
-    except InvalidURL:  # of a record of somebody else's
+    except InvalidURL:  # in a record that another program has written
         return True
 
 
@@ -342,7 +342,7 @@ def _trouble(
 ) -> Trouble:
     before = record.trouble if record is not None else None
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
-        before = None  # after days in which nobody asked, nothing is known of what lay between
+        before = None  # after days without a request, nothing is known of the time between
     asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
     # A host that is closed was not asked: that is no further failure, and it is asked as soon as it opens.
     opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_THREADS: Final = 2  # one that reads the largest file keeps nobody else waiting
+_THREADS: Final = 2  # the largest file does not delay the next one
 
 
 class ReadingThreads:

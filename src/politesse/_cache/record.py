@@ -163,9 +163,9 @@ def earlier(trouble: Trouble, by_s: float) -> Trouble:
 
 
 def believed(record: Record, now_wall: float) -> Record:
-    """Return ``record`` without what is dated in the future; what a clock that runs a little ahead dated is of now.
+    """Return ``record`` without the parts that are dated in the future.
 
-    It would hold for as long as the clock that dated it was wrong.
+    They would hold for as long as the clock that dated them was ahead. Up to ``CLOCK_SKEW_S`` they count as dated now.
     """
     latest_wall = now_wall + CLOCK_SKEW_S
     copy, trouble = record.copy, record.trouble

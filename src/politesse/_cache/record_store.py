@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 class RecordStore:
     """Keeps records in a Store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
-    What else a store raises is raised here too, as an Exception.
+    Any other error of a store is raised here too, as an Exception.
 
     Args:
         store: closed with this object.
@@ -78,8 +78,8 @@ class RecordStore:
     async def _limited(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the answer of the store; raises what it raises, and StoreError if it takes too long.
 
-        The call is a task of its own, so that a store that ignores a cancellation delays nobody. A BaseException of the
-        store is raised as a RuntimeError: a CancelledError of its own must not cancel those who wait.
+        The call is a task of its own, so that a store that ignores a cancellation does not delay the caller. A
+        BaseException of the store is raised as a RuntimeError: a CancelledError of its own must not cancel the waiters.
         """
         if type(self._store) is MemoryStore:  # it never waits; a subclass may
             return await work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
@@ -178,13 +179,10 @@ class RobotsCache(FileCache[Entry]):
             digest += str(origin).encode()  # there the same file says something else to another site
         shared = {agent: self._rule_sets.get((digest, agent)) for agent in agents}
         rules = {agent: rule_set for agent, rule_set in shared.items() if rule_set is not None}
-        missing = agents - rules.keys()
-        if missing:
-            if len(body) * len(missing) > _PARSE_IN_THREAD_BYTES:
-                compiled = await self.reading.run(lambda: _compile(body, self._dialect, origin, missing))
-            else:
-                compiled = _compile(body, self._dialect, origin, missing)
-            for agent, rule_set in compiled.items():
+        if missing := agents - rules.keys():
+            compiling = partial(_compile, body, self._dialect, origin, missing)
+            large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
+            for agent, rule_set in (await self.reading.run(compiling) if large else compiling()).items():
                 rules[agent] = self._rule_sets[digest, agent] = rule_set
         return rules
 

@@ -18,18 +18,17 @@ _UNAVAILABLE: Final = 503  # Service Unavailable
 
 
 class PacedFetcher:
-    """Fetches robots.txt within the pace of its host: it waits for no interval, but what it takes is counted.
+    """Fetches robots.txt within the pace of its host: it waits for no interval, but its requests are counted.
 
     It follows redirects itself, and every hop counts at its own host. robots.txt is not fetched from a closed host
     either. A host that answers 429, or 503 to a redirect or with Retry-After, is closed from then on.
 
     Args:
         fetcher: makes the requests, one for each hop.
-        pacer: knows who is closed, and counts.
+        pacer: knows which hosts are closed, and counts the requests.
         clock: the clocks.
         admission: says how many requests may be under way.
-        total_timeout_s: how many seconds a fetch may take that is redirected; the time limit of the fetcher itself
-            holds for its first hop.
+        total_timeout_s: how many seconds a redirected fetch may take; its first hop has the time limit of the fetcher.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class PacedFetcher:
         await self._fetcher.aclose()
 
     async def _ask(self, hop: FetchRequest, limit_s: float | None) -> tuple[FetchResult, float]:
-        """Make one request; return what it came to, and for how many seconds it was under way."""
+        """Make one request; return its result, and for how many seconds it was under way."""
         started_mono = self._clock.monotonic()
 
         async def fetch() -> FetchResult:
@@ -80,7 +79,7 @@ class PacedFetcher:
         closed_until_wall = await self._pacer.closed_until(host)
         if closed_until_wall is None:
             return None
-        detail = f"{host} has asked to be left alone for now"
+        detail = f"no request is sent to {host} until it opens again"
         wait_s = closed_until_wall - self._clock.wall()
         return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
 

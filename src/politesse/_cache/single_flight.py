@@ -1,4 +1,4 @@
-"""Single flight: one task for each key, and one result for all who wait for it.
+"""Single flight: one task for each key, and one result for all its waiters.
 
 The task belongs to the owner of the flights. Cancelling a waiter does not end it.
 """
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Flight(Generic[Result]):
-    """One piece of work, and those who wait for its result. To be made in the event loop in which it is awaited.
+    """One piece of work and the waiters for its result. To be made in the event loop in which it is awaited.
 
     Attributes:
         task: the work; None until it has started.
@@ -39,7 +39,7 @@ class Flight(Generic[Result]):
         """
         if self._result.get_loop() is not asyncio.get_running_loop():
             raise WrongEventLoop
-        return await asyncio.shield(self._result)  # a waiter that is cancelled cancels nobody else
+        return await asyncio.shield(self._result)  # a cancelled waiter does not cancel the others
 
     def set_result(self, result: Result) -> None:
         """Return ``result`` to all waiters; no effect once there is a result or an error."""
@@ -49,7 +49,7 @@ class Flight(Generic[Result]):
     def set_error(self, error: BaseException, *, expected: bool = True) -> None:
         """Raise ``error`` in all waiters; no effect once there is a result or an error.
 
-        If nobody waits, asyncio logs an error that is not ``expected``.
+        If there are no waiters, asyncio logs an error that is not ``expected``.
         """
         if not self._result.done():
             self._result.set_exception(error)

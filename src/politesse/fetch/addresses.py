@@ -38,7 +38,7 @@ PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 # RFC 6890 2.2.2: protocol assignments, some of which are missing in some Pythons, with the metadata service of a cloud.
 # RFC 7526: the withdrawn relays of 6to4. The wire server of Azure: a public address, but reachable only from its own
 # machines.
-_FOR_NOBODY: Final = (
+_NOT_PUBLIC: Final = (
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),
     ipaddress.IPv4Network("168.63.129.16/32"),
@@ -312,7 +312,7 @@ def _permitted(
 def is_public(address: IPAddress) -> bool:
     """Whether an address is globally reachable. An IPv6 address that embeds an IPv4 address is judged by that one."""
     if isinstance(address, ipaddress.IPv4Address):
-        reserved = address.is_multicast or any(address in network for network in _FOR_NOBODY)
+        reserved = address.is_multicast or any(address in network for network in _NOT_PUBLIC)
         return address.is_global and not reserved
     # The address that 6to4 embeds decides alone: Pythons disagree about the 6to4 address itself.
     embedded = address.ipv4_mapped or address.sixtofour or (_last_32_bits(address) if address in _NAT64 else None)

@@ -180,7 +180,6 @@ class AiohttpFetcher:
             if refusal:
                 return hops.fault(FaultKind.REDIRECT_TARGET, refusal)
         conditions = hops.conditions
-        conditional = bool(conditions)
         async with asyncio.timeout(None) as limit:
             guard.is_to_connect(limit, connect_s)
             async with client.get(
@@ -195,7 +194,7 @@ class AiohttpFetcher:
                 try:
                     if response.status in REDIRECTS and self._session is not None and self._options.proxy is None:
                         await self._look_back(response, guard, host, port)
-                    return await self._result(response, guard, hops, conditional=conditional)
+                    return await self._result(response, guard, hops, conditional=bool(conditions))
                 finally:
                     if (wire := _wire(response)) is not None:
                         wire.detach()
@@ -226,17 +225,16 @@ class AiohttpFetcher:
     ) -> FetchResult | None:
         """Return the result of one hop; None if its redirect is to be followed."""
         if response.status in REDIRECTS:
-            return self._redirect(response, hops, guard)
-        response_headers = _headers(response)
+            target = hops.redirect(response.status, response.headers.get("Location", ""))
+            if isinstance(target, FetchFault):
+                return replace(target, private=guard.private)
+            hops.seen.append(target[1])
+            return None
+        headers = _headers(response)
         if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self._options.proxy is not None:
             raise aiohttp.ClientConnectionError("the proxy requires credentials")
         if response.status not in SUCCESSFUL:  # only the body of a file is read
-            return FetchResponse(response.status, hops.url, response_headers, conditional=conditional)
-        return await self._file(response, response_headers, hops, conditional=conditional)
-
-    async def _file(
-        self, response: aiohttp.ClientResponse, headers: Mapping[str, str], hops: Hops, *, conditional: bool
-    ) -> FetchResult:
+            return FetchResponse(response.status, hops.url, headers, conditional=conditional)
         try:
             body, truncated = await _read(response, self._options.max_body_bytes)
         except BodyError as error:
@@ -244,15 +242,6 @@ class AiohttpFetcher:
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
         return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
-
-    def _redirect(self, response: aiohttp.ClientResponse, hops: Hops, guard: AddressGuard) -> FetchFault | None:
-        """Append the target of a redirect to ``hops``, or return why it is not followed."""
-        target = hops.redirect(response.status, response.headers.get("Location", ""))
-        if isinstance(target, FetchFault):
-            return replace(target, private=guard.private)
-        _, url = target
-        hops.seen.append(url)
-        return None
 
 
 def _stops_limit() -> aiohttp.TraceConfig:
@@ -331,10 +320,7 @@ def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
     """Return the kind of fault of an exception of aiohttp; the more specific ones come first."""
     if guard.refusal:
         return guard.kind
-    for kind, types in _KINDS:
-        if isinstance(error, types):
-            return kind
-    return FaultKind.CONNECT
+    return next((kind for kind, types in _KINDS if isinstance(error, types)), FaultKind.CONNECT)
 
 
 _KINDS: Final[tuple[tuple[FaultKind, tuple[type[Exception], ...]], ...]] = (

@@ -284,7 +284,11 @@ class PoliteQueue(Generic[Item]):
     def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, Item | None] | None:
         """Act on the answer to the next URL of a host, as the theory of operation lists it."""
         queued = host.head()
-        answer = self._try_turn(queued.url)
+        answer: Turn | NotYet | Verdict
+        try:
+            answer = self._gate.try_turn(queued.url)
+        except Disallowed as disallowed:
+            answer = disallowed.verdict
         host.scheduled = False
         origin_queue = queued.origin_queue
         if isinstance(answer, Turn):
@@ -302,12 +306,6 @@ class PoliteQueue(Generic[Item]):
         else:
             self._wait_for_pacer(origin_queue)
         return None
-
-    def _try_turn(self, url: str) -> Turn | NotYet | Verdict:
-        try:
-            return self._gate.try_turn(url)
-        except Disallowed as disallowed:
-            return disallowed.verdict
 
     def _defer_or_refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
         """Act on a denial. It has cost the host nothing, so the host is tried again at once."""

@@ -134,7 +134,7 @@ async def test_waiting_for_a_thread_does_not_count_as_connecting(dns: Dns, serve
         assert (await healthy).reason is Reason.NO_RULE
 
 
-async def test_beyond_the_limit_a_lookup_waits_and_one_that_is_given_up_leaves_its_place(dns: Dns) -> None:
+async def test_lookups_beyond_the_limit_wait_and_a_cancelled_one_leaves_the_queue(dns: Dns) -> None:
     resolver = PublicResolver()
     tasks = [asyncio.create_task(resolver.resolve(f"n{n}.hangs.example", 80)) for n in range(MAX_LOOKUPS)]
     await _until_asked(dns, MAX_LOOKUPS)
@@ -151,7 +151,7 @@ async def test_beyond_the_limit_a_lookup_waits_and_one_that_is_given_up_leaves_i
     assert (dns.asked["public-one.example"], dns.asked["public-two.example"]) == (0, 1)
 
 
-async def test_a_name_is_looked_up_once_for_all_who_ask_at_the_same_time(dns: Dns, server: Server) -> None:
+async def test_concurrent_lookups_of_a_name_are_one_lookup(dns: Dns, server: Server) -> None:
     async with Server(response(200, FILE)) as second, Gatekeeper(UA, fetch=PATIENT) as gate:
         urls = [each.url("/public", host="slow.example") for each in (server, second)]
         verdicts = await asyncio.gather(*map(gate.check, urls))

@@ -130,7 +130,7 @@ async def test_over_tls_a_body_without_length_is_complete_only_behind_a_close_no
 
 
 @pytest.mark.parametrize("coding", ["gzip", "gzip, chunked", "x-gzip", "chunked, chunked", "identity"])
-async def test_a_transfer_encoding_that_was_not_asked_for_closes_the_site(coding: str) -> None:
+async def test_unrequested_transfer_encoding_closes_the_site(coding: str) -> None:
     body = b"21\r\n" + FILE + b"\r\n0\r\n\r\n" if coding.endswith("chunked") else FILE
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + coding.encode() + b"\r\n\r\n" + body
     verdict = await _check(answer, borrowed=False)

@@ -13,7 +13,7 @@ from tests.integration.fetch.servers import Names, Server, response
 FILE = b"Dataset: /d.csv\n"
 
 
-async def test_a_file_is_asked_for_by_its_path_and_query() -> None:
+async def test_file_is_requested_by_its_path_and_query() -> None:
     async with Server({"/data.txt?v=2": response(200, FILE)}) as server:
         request = FetchRequest(server.origin(), 5, path="/data.txt?v=2")
         result = responded(await AiohttpFetcher(UA).fetch(request))
@@ -29,7 +29,7 @@ async def test_validators_of_another_file_than_robots_txt_make_its_request_condi
         assert server.requests[0].headers["if-none-match"] == '"1"'
 
 
-async def test_the_redirect_that_is_one_too_many_tells_where_it_leads() -> None:
+async def test_redirect_beyond_the_limit_reports_its_target() -> None:
     async with Server({"/robots.txt": response(301, Location="dir/r.txt")}) as server:
         fault = faulted(await fetch_from(server, max_redirects=0))
         assert (fault.kind, fault.status) == (FaultKind.REDIRECT_LIMIT, 301)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.integration.fetch.servers import Answer, Request
 
 
-async def test_a_proxy_is_asked_for_the_whole_url_and_resolves_the_name_itself() -> None:
+async def test_proxy_receives_the_whole_url_and_resolves_the_name() -> None:
     names = Names()
     async with Server({"http://site.example/robots.txt": response(200, FILE)}) as proxy:
         fetcher = AiohttpFetcher(UA, FetchOptions(proxy=proxy.url("")), resolver=names)
@@ -44,7 +44,7 @@ async def test_a_proxy_is_asked_for_the_whole_url_and_resolves_the_name_itself()
         assert names.asked == []
 
 
-async def test_a_proxy_gets_its_credentials_and_nobody_else_does() -> None:
+async def test_only_the_proxy_receives_its_credentials() -> None:
     async with Server({"http://site.example/robots.txt": response(200, FILE)}) as proxy:
         options = FetchOptions(proxy=f"http://user:secret@127.0.0.1:{proxy.port}")
         assert "secret" not in repr(options)

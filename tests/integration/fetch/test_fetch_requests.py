@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.integration.fetch.servers import Answer
 
 
-async def test_a_request_says_who_asks_and_nothing_else_about_them() -> None:
+async def test_request_has_the_user_agent_and_no_other_identification() -> None:
     async with Server(response(200, FILE)) as server:
         await fetch_from(server, FetchOptions(from_address="bot@example.com"))
         (request,) = server.requests
@@ -46,7 +46,7 @@ async def test_a_request_says_who_asks_and_nothing_else_about_them() -> None:
     assert request.headers == {}
 
 
-async def test_every_hop_says_who_asks() -> None:
+async def test_every_hop_has_the_user_agent() -> None:
     answers: dict[str, Answer] = {"/robots.txt": response(302, Location="/r"), "/r": response(200, FILE)}
     async with Server(answers) as server:
         await fetch_from(server, FetchOptions(from_address="bot@example.com"))

@@ -55,7 +55,7 @@ async def test_questions_about_different_origins_do_not_wait_for_each_other() ->
 
 
 @pytest.mark.parametrize("victim", [0, 1, 50, 99])
-async def test_cancelling_one_who_waits_leaves_the_others_answered(victim: int) -> None:
+async def test_cancelling_one_waiter_does_not_affect_the_others(victim: int) -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
         tasks = [bench.start() for _ in range(100)]
@@ -70,7 +70,7 @@ async def test_cancelling_one_who_waits_leaves_the_others_answered(victim: int) 
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_cancelling_one_who_waits_with_a_timeout_leaves_the_others_answered() -> None:
+async def test_timeout_of_one_waiter_does_not_affect_the_others() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
         patient = bench.start()
@@ -82,7 +82,7 @@ async def test_cancelling_one_who_waits_with_a_timeout_leaves_the_others_answere
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_a_flight_lands_though_all_who_waited_have_gone() -> None:
+async def test_flight_ends_normally_although_all_waiters_were_cancelled() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
         tasks = [bench.start() for _ in range(10)]
@@ -115,7 +115,7 @@ async def test_who_asks_after_the_others_have_gone_joins_the_flight() -> None:
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_no_more_than_so_many_robots_txt_are_asked_for_at_once() -> None:
+async def test_number_of_concurrent_fetches_is_limited() -> None:
     fetcher, options = ScriptedFetcher(), CacheOptions(max_concurrent_fetches=3)
     async with Gatekeeper(
         "ExampleBot/1.0 (+https://example.com)", fetcher=fetcher, clock=ManualClock(), cache=options
@@ -130,7 +130,7 @@ async def test_no_more_than_so_many_robots_txt_are_asked_for_at_once() -> None:
 
 
 @pytest.mark.clause("RFC 9309 2.3")
-async def test_each_scheme_host_and_port_is_asked_for_itself() -> None:
+async def test_each_scheme_host_and_port_has_its_own_robots_txt() -> None:
     sites = [SITE, "http://example.com", "https://example.com:8443", "https://www.example.com", "https://example.com."]
     async with caching(dict.fromkeys(sites, FILE)) as bench:
         for site in sites:
@@ -138,7 +138,7 @@ async def test_each_scheme_host_and_port_is_asked_for_itself() -> None:
         assert [str(request.origin) for request in bench.scripted.requests] == sites
 
 
-async def test_a_fetch_is_told_with_what_came_and_what_holds() -> None:
+async def test_event_of_a_fetch_has_the_answer_and_the_source() -> None:
     async with caching({SITE: FILE}) as bench:
         entry = await bench.ask()
         (event,) = bench.fetched()
@@ -146,7 +146,7 @@ async def test_a_fetch_is_told_with_what_came_and_what_holds() -> None:
         assert event.source is entry.source
 
 
-async def test_a_fetch_is_told_with_how_long_it_took() -> None:
+async def test_event_of_a_fetch_has_its_duration() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
         task = bench.start()
@@ -192,7 +192,7 @@ async def test_a_fresh_copy_answers_without_a_request() -> None:
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_from_nine_tenths_of_its_lifetime_the_old_copy_answers_and_a_new_one_is_got_behind_it() -> None:
+async def test_copy_is_refreshed_in_the_background_from_nine_tenths_of_its_lifetime() -> None:
     async with caching({SITE: [FILE, "User-agent: *\nDisallow: /new\n"]}) as bench:
         old = await bench.ask()
         bench.clock.advance(0.9 * DAY)
@@ -252,7 +252,7 @@ async def test_a_refresh_that_is_still_under_way_at_the_deadline_is_waited_for()
         assert bench.scripted.count(SITE) == 2
 
 
-async def test_a_refresh_that_fails_leaves_the_copy_and_is_tried_again_after_the_wait() -> None:
+async def test_failed_refresh_keeps_the_copy_and_is_retried_after_the_backoff() -> None:
     async with caching({SITE: [FILE, 503]}) as bench:
         await bench.ask()
         bench.clock.advance(0.95 * DAY)
@@ -272,7 +272,7 @@ async def test_a_refresh_that_fails_leaves_the_copy_and_is_tried_again_after_the
         assert bench.scripted.count(SITE) == 3
 
 
-async def test_where_refreshing_ahead_is_switched_off_the_copy_is_got_when_it_is_stale() -> None:
+async def test_copy_is_fetched_again_when_stale_if_background_refresh_is_off() -> None:
     async with caching({SITE: FILE}, options=CacheOptions(refresh_after=1.0)) as bench:
         old = await bench.ask()
         bench.clock.advance(DAY - 1)
@@ -312,7 +312,7 @@ async def test_a_confirmed_copy_keeps_its_compiled_rules() -> None:
         assert (await bench.ask()).rules[BOT] is old.rules[BOT]
 
 
-async def test_a_copy_that_answers_no_cache_is_asked_for_once_a_minute_at_most() -> None:
+async def test_copy_with_no_cache_is_fetched_at_most_once_a_minute() -> None:
     async with caching({SITE: file(cache_control="no-cache")}, options=CacheOptions(refresh_after=1.0)) as bench:
         for _ in range(180):
             await bench.ask()
@@ -320,7 +320,7 @@ async def test_a_copy_that_answers_no_cache_is_asked_for_once_a_minute_at_most()
         assert bench.scripted.count(SITE) == 3
 
 
-async def test_an_absence_is_asked_for_again_after_a_day() -> None:
+async def test_missing_file_is_fetched_again_after_a_day() -> None:
     async with caching({SITE: [404, FILE]}, options=CacheOptions(refresh_after=1.0)) as bench:
         assert (await bench.ask()).source.result is AccessResult.UNAVAILABLE
         bench.clock.advance(DAY - 1)
@@ -330,7 +330,7 @@ async def test_an_absence_is_asked_for_again_after_a_day() -> None:
         assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
 
 
-async def test_what_is_answered_for_no_time_still_answers_those_who_waited_for_it() -> None:
+async def test_answer_without_lifetime_still_answers_its_waiters() -> None:
     options = CacheOptions(min_lifetime_s=0.0)
     async with caching({SITE: file(cache_control="no-store")}, options=options) as bench:
 

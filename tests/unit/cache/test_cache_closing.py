@@ -40,7 +40,7 @@ async def test_who_asks_a_closed_cache_gets_a_closed_error() -> None:
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_closing_with_a_refresh_that_nobody_waits_for_leaves_no_task_and_no_complaint() -> None:
+async def test_closing_during_a_background_refresh_leaves_no_task_and_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     async with caching({SITE: FILE}) as bench:
@@ -56,7 +56,7 @@ async def test_closing_with_a_refresh_that_nobody_waits_for_leaves_no_task_and_n
     assert complaints == []
 
 
-async def test_closing_after_all_who_waited_have_gone_leaves_no_complaint() -> None:
+async def test_closing_after_all_waiters_were_cancelled_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     async with caching({SITE: FILE}) as bench:
@@ -73,7 +73,7 @@ async def test_closing_after_all_who_waited_have_gone_leaves_no_complaint() -> N
     assert complaints == []
 
 
-async def test_a_flight_that_is_closed_before_it_began_leaves_no_task() -> None:
+async def test_flight_closed_before_its_first_step_leaves_no_task() -> None:
     async with caching({SITE: FILE}) as bench:
         task = bench.start()
         await asyncio.sleep(0)
@@ -92,7 +92,7 @@ async def test_closing_closes_fetcher_and_store_and_may_be_repeated() -> None:
         assert store.closed
 
 
-def test_a_loop_that_is_torn_down_with_a_flight_under_way_leaves_no_complaint() -> None:
+def test_closing_the_loop_during_a_flight_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
 
     async def abandoned() -> None:
@@ -120,6 +120,6 @@ async def test_a_question_from_outside_the_loop_is_answered_and_starts_no_refres
         assert bench.scripted.count(SITE) == 2
 
 
-async def test_an_entry_tells_in_its_repr_whose_it_is_and_what_holds() -> None:
+async def test_repr_of_an_entry_shows_origin_and_result() -> None:
     async with caching({SITE: FILE}) as bench:
         assert repr(await bench.ask()) == "<Entry https://example.com: successful, rules for ['examplebot']>"

@@ -110,7 +110,7 @@ class Raising(ScriptedFetcher):
         raise KeyError("bug")
 
 
-async def test_a_fetcher_that_raises_closes_the_gate_and_tells_it() -> None:
+async def test_fetcher_that_raises_closes_the_gate_and_publishes_component_failed() -> None:
     async with caching(fetcher=Raising()) as bench:
         entry = await bench.ask()
         assert entry.source.result is AccessResult.UNREACHABLE
@@ -133,7 +133,7 @@ async def test_a_fetcher_that_raises_is_asked_again_after_the_wait_only() -> Non
         assert len(fetcher.requests) == 2
 
 
-async def test_a_fetcher_that_raises_once_leaves_a_copy_serving() -> None:
+async def test_copy_serves_while_the_fetcher_raises() -> None:
     async with caching({SITE: [file(cache_control="max-age=600"), KeyError("bug")]}) as bench:
         await bench.ask()
         bench.clock.advance(600)
@@ -142,14 +142,14 @@ async def test_a_fetcher_that_raises_once_leaves_a_copy_serving() -> None:
         assert not entry.rules[BOT].allowed("/private")
 
 
-async def test_a_store_that_cannot_read_is_a_miss_and_told() -> None:
+async def test_failed_read_of_the_store_is_a_miss_and_published() -> None:
     async with caching({SITE: FILE}, store=FaultyStore(get=StoreError("disk"))) as bench:
         entry = await bench.ask()
         assert entry.source.result is AccessResult.SUCCESSFUL
         assert [(failure.component, str(failure.error)) for failure in bench.failures()] == [("store", "disk")]
 
 
-async def test_a_store_that_cannot_write_is_told_and_the_answer_holds() -> None:
+async def test_failed_write_of_the_store_is_published_and_the_answer_holds() -> None:
     async with caching({SITE: FILE}, store=FaultyStore(put=StoreError("disk full"))) as bench:
         entry = await bench.ask()
         assert not entry.rules[BOT].allowed("/private")
@@ -161,7 +161,7 @@ async def test_a_store_that_cannot_write_is_told_and_the_answer_holds() -> None:
 @pytest.mark.parametrize(
     "garbage", [b"", b"garbage", b"politesse/0 ", b"politesse/1 ", bytes(1000), b"politesse/1 \xff"]
 )
-async def test_a_store_that_returns_garbage_is_a_miss_told_and_overwritten(garbage: bytes) -> None:
+async def test_damaged_record_is_a_miss_published_and_overwritten(garbage: bytes) -> None:
     store = FaultyStore()
     await store.put(SITE, garbage)
     async with caching({SITE: FILE}, store=store) as bench:
@@ -176,7 +176,7 @@ async def test_a_store_that_returns_garbage_is_a_miss_told_and_overwritten(garba
 
 
 @pytest.mark.parametrize("method", ["get", "put"])
-async def test_a_store_that_raises_something_unexpected_closes_the_gate_and_tells_it(method: str) -> None:
+async def test_unexpected_error_of_the_store_closes_the_gate_and_is_published(method: str) -> None:
     async with caching({SITE: FILE}, store=FaultyStore(**{method: ZeroDivisionError("bug")})) as bench:
         entry = await bench.ask()
         assert entry.source.result is AccessResult.UNREACHABLE
@@ -224,7 +224,7 @@ async def test_an_error_that_cannot_be_printed_closes_the_gate(component: str) -
         assert [failure.error for failure in bench.failures()] == [error]
 
 
-async def test_a_jitter_that_raises_is_raised_to_those_who_wait() -> None:
+async def test_error_of_the_jitter_is_raised_in_all_waiters() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.cache._jitter = lambda: 1 / 0
         with pytest.raises(ZeroDivisionError):

@@ -178,7 +178,7 @@ async def test_the_entries_stay_within_their_bytes() -> None:
         assert 5 < len(bench.cache.entries) < 50
 
 
-async def test_what_was_used_of_late_is_kept_and_what_was_not_is_let_go() -> None:
+async def test_recently_used_entries_survive_eviction() -> None:
     sites: dict[str, Answer | list[Answer]] = {site_number(number): FILE for number in range(400)}
     async with caching(sites, options=CacheOptions(max_entries_bytes=100_000)) as bench:
         await bench.ask(site_number(0))
@@ -206,7 +206,7 @@ async def test_an_entry_larger_than_the_bound_answers_all_the_same() -> None:
         assert len(bench.cache.entries) == 1
 
 
-async def test_replacing_entries_leaves_their_weight_as_it_was() -> None:
+async def test_replacing_an_entry_does_not_change_the_total_weight() -> None:
     async with caching({SITE: file(cache_control="max-age=60")}) as bench:
         await bench.ask()
         weight = bench.cache.weight_bytes
@@ -263,7 +263,9 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_a
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_a_parser_that_raises_closes_the_gate_and_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parser_that_raises_closes_the_gate_and_publishes_component_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from politesse._cache import robots as module
 
     def broken(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> object:
@@ -276,7 +278,7 @@ async def test_a_parser_that_raises_closes_the_gate_and_tells_it(monkeypatch: py
         assert [type(failure.error) for failure in bench.failures()] == [RecursionError]
 
 
-async def test_what_is_forgotten_is_asked_for_again_without_condition() -> None:
+async def test_forgotten_file_is_fetched_again_without_condition() -> None:
     async with caching({SITE: [file(etag='"x"'), 404]}) as bench:
         await bench.ask()
         await bench.cache.forget(Origin.of(SITE))
@@ -301,7 +303,7 @@ async def test_forgetting_what_is_not_known_does_nothing() -> None:
         assert bench.failures() == []
 
 
-async def test_forgetting_over_a_store_that_cannot_delete_is_told() -> None:
+async def test_failed_delete_in_the_store_is_published() -> None:
     async with caching({SITE: FILE}, store=FaultyStore(delete=StoreError("read-only"))) as bench:
         await bench.ask()
         await bench.cache.forget(Origin.of(SITE))
@@ -309,7 +311,7 @@ async def test_forgetting_over_a_store_that_cannot_delete_is_told() -> None:
         assert [(failure.component, str(failure.error)) for failure in bench.failures()] == [("store", "read-only")]
 
 
-async def test_forgetting_while_robots_txt_is_asked_for_leaves_those_who_wait_answered() -> None:
+async def test_forgetting_during_a_fetch_still_answers_the_waiters() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
         task = bench.start()

@@ -98,7 +98,7 @@ def test_options_reach_the_policy_for_other_files_but_for_what_robots_txt_alone_
         ("after_grace", "maybe"),
     ],
 )
-def test_an_option_that_cannot_be_meant_is_named_with_its_value(name: str, value: object) -> None:
+def test_invalid_option_is_named_with_its_value(name: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=name) as caught:
         CacheOptions(**{name: value})  # type: ignore[arg-type]
     assert repr(value) in str(caught.value)

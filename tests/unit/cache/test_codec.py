@@ -108,7 +108,7 @@ def test_an_access_result_comes_back_as_such(result: AccessResult) -> None:
     assert back.result is result
 
 
-def test_the_helper_that_damages_heads_leaves_an_untouched_one_readable() -> None:
+def test_undamaged_head_of_the_test_helper_is_readable() -> None:
     assert decode(_with_head(lambda head: None)) == RECORD
 
 

@@ -93,7 +93,7 @@ async def test_a_file_is_found(status: int) -> None:
 
 @pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 499])
-async def test_what_is_not_there_or_refused_is_unknown_and_asked_for_again_after_a_day(status: int) -> None:
+async def test_missing_or_refused_file_is_unknown_and_fetched_again_after_a_day(status: int) -> None:
     async with keeping(status) as bench:
         file = await bench.ask()
         assert (file.outcome, file.status, file.body, file.not_before) == (FileOutcome.UNKNOWN, status, b"", None)
@@ -119,7 +119,7 @@ async def test_too_many_redirects_are_unknown() -> None:
     ],
     ids=lambda answer: str(getattr(answer, "kind", "")) or str(answer.status),
 )
-async def test_what_settles_nothing_is_tried_again_after_a_backoff_and_not_once_per_question(answer: Answer) -> None:
+async def test_unsettled_file_is_retried_after_a_backoff_and_not_per_question(answer: Answer) -> None:
     async with keeping(answer) as bench:
         file = await bench.ask()
         assert (file.outcome, file.body) == (FileOutcome.RETRY, b"")
@@ -192,7 +192,7 @@ async def test_wall_clock_that_is_set_forward_ends_a_lifetime_once() -> None:
             assert (file.outcome, file.age_s, bench.asked) == (FileOutcome.FOUND, 0, 2)
 
 
-async def test_near_its_end_a_copy_is_asked_for_again_behind_the_answer() -> None:
+async def test_copy_near_its_end_is_refreshed_in_the_background() -> None:
     async with keeping("A: 1", "A: 2") as bench:
         await bench.ask()
         bench.clock.advance(6.5 * DAY)
@@ -260,7 +260,7 @@ async def test_files_of_one_origin_are_kept_apart() -> None:
         assert bench.asked == 3
 
 
-async def test_all_who_ask_at_once_share_one_request_and_one_that_gives_up_harms_nobody() -> None:
+async def test_concurrent_questions_share_one_request_and_survive_a_cancelled_one() -> None:
     async with keeping(FILE) as bench:
         bench.scripted.gate.clear()
         tasks = [bench.start() for _ in range(50)]
@@ -276,7 +276,7 @@ async def test_all_who_ask_at_once_share_one_request_and_one_that_gives_up_harms
         assert (bench.asked, bench.files.in_flight) == (1, 0)
 
 
-async def test_what_all_who_waited_have_left_is_kept_all_the_same() -> None:
+async def test_file_is_kept_although_all_waiters_were_cancelled() -> None:
     async with keeping(FILE) as bench:
         bench.scripted.gate.clear()
         task = bench.start()
@@ -290,7 +290,7 @@ async def test_what_all_who_waited_have_left_is_kept_all_the_same() -> None:
         assert bench.asked == 1
 
 
-async def test_forgotten_files_are_asked_for_again_and_those_of_others_are_not() -> None:
+async def test_only_files_of_the_forgotten_origin_are_fetched_again() -> None:
     other = "https://example.com.evil.example"
     async with keeping() as bench:
         for site in (SITE, other):
@@ -343,7 +343,7 @@ async def test_one_file_is_kept_however_large_it_is() -> None:
         assert bench.asked == 1
 
 
-async def test_every_request_is_told_as_an_event() -> None:
+async def test_every_request_is_published_as_an_event() -> None:
     async with keeping(404, fault(FaultKind.TIMEOUT)) as bench:
         await bench.ask()
         await bench.ask()
@@ -370,7 +370,7 @@ class _Refusing:
         raise AssertionError("it is closed by its owner")
 
 
-async def test_a_refusal_to_ask_is_raised_to_all_who_wait_and_not_kept() -> None:
+async def test_refusal_to_fetch_is_raised_in_all_waiters_and_not_kept() -> None:
     refusing = _Refusing()
     async with keeping(fetcher=refusing) as bench:
         answers = await asyncio.gather(bench.start(), bench.start(), return_exceptions=True)
@@ -393,7 +393,7 @@ async def test_closing_ends_flights_with_a_closed_error_and_may_be_repeated() ->
         assert (bench.files.in_flight, bench.files.weight_bytes, bench.scripted.closed) == (0, 0, False)
 
 
-async def test_closing_after_all_who_waited_have_gone_leaves_no_complaint() -> None:
+async def test_closing_after_all_waiters_were_cancelled_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     async with keeping(fetcher=_Refusing()) as bench:
@@ -409,7 +409,7 @@ async def test_closing_after_all_who_waited_have_gone_leaves_no_complaint() -> N
     assert complaints == []
 
 
-async def test_a_fault_behind_an_answer_is_told_though_nobody_waits_for_it() -> None:
+async def test_fault_of_a_background_refresh_is_published_without_waiters() -> None:
     error = RuntimeError("not to be expected")
     failing = False
 
@@ -457,7 +457,7 @@ async def test_wall_clock_that_is_set_forward_shortens_no_backoff() -> None:
         assert (await bench.ask()).outcome is FileOutcome.FOUND
 
 
-async def test_a_refusal_to_ask_is_no_fault_to_be_told() -> None:
+async def test_refusal_to_fetch_is_not_published_as_a_fault() -> None:
     class Fetcher(ScriptedFetcher):
         async def fetch(self, request: FetchRequest, /) -> FetchResult:
             raise ClosedError("as a gate that was closed does")

@@ -320,14 +320,14 @@ def test_the_least_lifetime_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("result", [_ok(cache_control="no-store"), _answer(404, cache_control="no-store")])
-def test_without_a_least_lifetime_an_answer_still_holds_for_the_question_it_was_got_for(result: FetchResponse) -> None:
+def test_answer_holds_for_its_question_without_a_minimum_lifetime(result: FetchResponse) -> None:
     policy = _policy(min_lifetime_s=0.0)
     record = _after((0, result), policy=policy)
     assert _result(record, 0, policy) is not None
     assert _result(record, 1, policy) is None
 
 
-def test_an_answer_is_asked_for_again_behind_from_nine_tenths_of_its_lifetime() -> None:
+def test_answer_is_due_for_refresh_from_nine_tenths_of_its_lifetime() -> None:
     assert _held(_after((0, _ok())), 0).refresh_wall == T0 + 0.9 * DAY
     assert _held(_after((0, _ok(cache_control="max-age=1000"))), 0).refresh_wall == T0 + 900.0
     assert _held(_after((0, _answer(404))), 0).refresh_wall == T0 + 0.9 * DAY
@@ -366,7 +366,7 @@ def test_a_fresh_refusal_stands() -> None:
 
 
 @pytest.mark.parametrize("answer", [_ok(), _answer(404), _fault(FaultKind.REDIRECT_LIMIT)])
-def test_without_trouble_a_stale_copy_is_asked_for(answer: FetchResult) -> None:
+def test_stale_copy_without_trouble_is_fetched(answer: FetchResult) -> None:
     assert _result(_after((0, answer)), DAY) is None
     assert _result(_after((0, answer)), 365 * DAY) is None
 
@@ -393,7 +393,7 @@ def test_after_429_the_wait_is_over_when_it_is_over() -> None:
     assert _result(record, HOUR + 120) is AccessResult.SUCCESSFUL
 
 
-def test_after_429_without_a_copy_every_page_is_deferred_and_robots_txt_asked_for_first() -> None:
+def test_429_without_a_copy_defers_every_page_until_robots_txt_is_fetched() -> None:
     record = _after((0, _answer(429, retry_after="120")))
     held = _held(record, 119)
     assert held.source.result is AccessResult.TOO_MANY_REQUESTS
@@ -566,7 +566,7 @@ def test_304_with_headers_renews_the_copy_as_they_say(headers: dict[str, str], l
 
 
 @pytest.mark.clause("RFC 9111 4.3.4")
-def test_304_brings_new_validators_and_leaves_the_others() -> None:
+def test_304_replaces_only_the_validators_that_it_has() -> None:
     record = _after((0, _ok(etag='"x"', last_modified="then")), (DAY, _not_modified(etag='W/"x"')))
     assert record.validators == Validators(URL, 'W/"x"', "then")
     record = advance(record, _not_modified(etag='"x"', last_modified="now"), T0 + 2 * DAY, POLICY, 0.0)
@@ -702,7 +702,7 @@ def test_no_wait_is_shorter_than_a_second_whatever_the_options() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "soon", "-5", "1.5"])
-def test_an_unreadable_retry_after_leaves_the_wait_as_it_would_be(value: str) -> None:
+def test_unparsable_retry_after_does_not_change_the_backoff(value: str) -> None:
     record = _after((0, _answer(503)), (HOUR, _answer(503, retry_after=value)))
     assert _wait(record) == 120.0
 
@@ -833,7 +833,7 @@ def test_host_that_is_closed_defers_until_it_opens() -> None:
     assert held.source.not_before == T0 + 500
 
 
-def test_host_that_is_closed_is_asked_when_it_opens_and_that_is_no_further_failure() -> None:
+def test_closed_host_is_retried_when_it_opens_and_counts_no_further_failure() -> None:
     closed = FetchFault(FaultKind.HOST_CLOSED, "has asked to be left alone", URL, retry_after_s=5.0)
     record = _after((0, _answer(503)), (60, closed), (65, closed))
     assert _wait(record) == 5.0

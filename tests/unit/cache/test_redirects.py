@@ -143,7 +143,7 @@ async def test_a_429_behind_a_redirect_does_not_close_the_host_that_redirects(cl
         assert verdict.reason is Reason.TOO_MANY_REQUESTS
 
 
-async def test_a_host_that_is_closed_is_not_asked_by_a_redirect_but_the_first_host_was(clock: ManualClock) -> None:
+async def test_redirect_to_a_closed_host_sends_one_request_to_the_first_host_only(clock: ManualClock) -> None:
     web = Web(clock, moving_to_cdn(CLOSED_FOR_AN_HOUR))
     async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
         await gate.check(f"{CDN}/page")
@@ -209,7 +209,7 @@ async def test_slow_requests_have_a_bound_at_which_the_oldest_is_given_up(clock:
         assert sum(map(bool, verdicts)) == 400 - len(given_up), "the last ones had all the time that they needed"
 
 
-async def test_waiters_who_are_gone_leave_their_place_to_others(clock: ManualClock) -> None:
+async def test_cancelled_waiters_release_their_places(clock: ManualClock) -> None:
     web = Web(clock, lambda _: RULES, lambda _: 0.04)
     gate = Gatekeeper(UA, fetcher=web, clock=clock, cache=CacheOptions(max_concurrent_fetches=1))
     asking = [asyncio.ensure_future(gate.check(url)) for url in [*sites(5), "https://site0.example:8443/"]]
@@ -268,7 +268,7 @@ async def test_fifth_redirect_is_followed_and_a_sixth_opens_the_site(
     [(True, [False, False, False]), (False, [False, True, True]), (None, [False, False, True])],
     ids=["private", "public", "not known"],
 )
-async def test_redirects_of_who_may_be_public_may_reach_nothing_private(
+async def test_redirect_from_a_possibly_public_host_may_not_reach_a_private_address(
     clock: ManualClock,
     private: bool | None,  # noqa: FBT001 - as pytest hands it in
     redirected: list[bool],
@@ -308,7 +308,7 @@ async def test_a_fetcher_that_does_not_say_where_a_redirect_leads_follows_it_its
     assert not [event for event in events if isinstance(event, ComponentFailed)]
 
 
-async def test_what_follows_too_many_redirects_itself_opens_the_site(clock: ManualClock) -> None:
+async def test_too_many_redirects_followed_by_the_fetcher_open_the_site(clock: ManualClock) -> None:
     web = Reserved(clock, lambda url: f"{url}x")
     async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
         verdict = await gate.check(sites(1)[0])
@@ -317,7 +317,7 @@ async def test_what_follows_too_many_redirects_itself_opens_the_site(clock: Manu
     assert web.asked.total() == 1 + 6
 
 
-async def test_a_tdmrep_json_whose_redirect_is_not_told_is_not_taken_for_none(clock: ManualClock) -> None:
+async def test_tdmrep_json_with_an_unreported_redirect_does_not_count_as_missing(clock: ManualClock) -> None:
     tdmrep = "https://site0.example/.well-known/tdmrep.json"
     web = Reserved(clock, lambda url: f"{CDN}/tdmrep.json" if url == tdmrep else RULES)
     async with Gatekeeper(UA, fetcher=web, clock=clock, enforce_usage={"tdm"}) as gate:

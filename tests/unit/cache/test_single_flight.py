@@ -13,7 +13,7 @@ async def _work(flight: Flight[int], go_on: asyncio.Event) -> None:
     flight.set_result(1)
 
 
-async def test_a_cancelled_waiter_leaves_the_flight_to_the_others() -> None:
+async def test_cancelled_waiter_does_not_end_the_flight() -> None:
     flights: Flights[Flight[int]] = Flights()
     go_on = asyncio.Event()
     flight: Flight[int] = Flight()
@@ -28,7 +28,7 @@ async def test_a_cancelled_waiter_leaves_the_flight_to_the_others() -> None:
     assert (len(flights), flights.get("a")) == (0, None)
 
 
-async def test_ending_a_flight_leaves_the_next_one_of_its_key() -> None:
+async def test_ending_a_flight_does_not_remove_the_next_one_of_its_key() -> None:
     flights: Flights[Flight[int]] = Flights()
     go_on = asyncio.Event()
     old: Flight[int] = Flight()
@@ -41,7 +41,7 @@ async def test_ending_a_flight_leaves_the_next_one_of_its_key() -> None:
     assert [await old.wait(), await new.wait()] == [1, 1]
 
 
-async def test_closing_tells_all_who_wait_and_stops_the_work() -> None:
+async def test_closing_raises_in_all_waiters_and_cancels_the_work() -> None:
     flights: Flights[Flight[int]] = Flights()
     flight: Flight[int] = Flight()
     flights.start("a", flight, _work(flight, asyncio.Event()), "a")
@@ -54,7 +54,7 @@ async def test_closing_tells_all_who_wait_and_stops_the_work() -> None:
         await task
 
 
-async def test_a_failure_is_raised_to_all_who_wait() -> None:
+async def test_failure_is_raised_in_all_waiters() -> None:
     flight: Flight[int] = Flight()
     waiters = [asyncio.ensure_future(flight.wait()) for _ in range(2)]
     await asyncio.sleep(0)

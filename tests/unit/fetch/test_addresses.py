@@ -254,12 +254,12 @@ async def test_a_scoped_address_is_judged_without_its_scope() -> None:
         (socket.AF_INET6, [PUBLIC_6]),
     ],
 )
-async def test_addresses_are_of_the_family_that_is_asked_for(family: socket.AddressFamily, hosts: list[str]) -> None:
+async def test_addresses_are_of_the_requested_family(family: socket.AddressFamily, hosts: list[str]) -> None:
     guard = AddressGuard(FakeResolver(dual=[PUBLIC, PUBLIC_6]))
     assert [found["host"] for found in await guard.resolve("dual", 80, family)] == hosts
 
 
-async def test_an_answer_tells_name_port_and_family() -> None:
+async def test_resolved_address_has_name_port_and_family() -> None:
     resolver = FakeResolver(dual=[PUBLIC, PUBLIC_6])
     four, six = await AddressGuard(resolver).resolve("dual", 8080)
     assert resolver.asked == [("dual", 8080)]
@@ -273,14 +273,14 @@ async def test_a_name_without_addresses_is_an_os_error() -> None:
         await AddressGuard(FakeResolver(nothing=[])).resolve("nothing", 80)
 
 
-async def test_what_the_resolver_raises_comes_through_and_is_no_refusal() -> None:
+async def test_error_of_the_resolver_is_raised_and_is_no_refusal() -> None:
     guard = AddressGuard(FakeResolver())
     with pytest.raises(OSError, match="does not exist"):
         await guard.resolve("unknown", 80)
     assert guard.refusal == ""
 
 
-async def test_closing_a_guard_closes_nobody_elses_resolver() -> None:
+async def test_closing_a_guard_does_not_close_a_borrowed_resolver() -> None:
     guard = AddressGuard(FakeResolver(again=[PUBLIC]))
     await guard.close()
     assert await _hosts(guard, "again") == [PUBLIC]

@@ -27,13 +27,13 @@ from politesse.fetch.options import FetchOptions
         ("proxy", "http://[::1"),
     ],
 )
-def test_an_option_that_cannot_be_meant_is_named(name: str, value: Any) -> None:
+def test_invalid_option_is_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         FetchOptions(**{name: value})
 
 
 @pytest.mark.parametrize("proxy", ["ftp://user:secret@127.0.0.1", "http://user:secret@[::1"])
-def test_a_proxy_that_is_refused_is_not_repeated_with_its_password(proxy: str) -> None:
+def test_error_about_a_proxy_does_not_quote_its_password(proxy: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         FetchOptions(proxy=proxy)
     assert "secret" not in str(caught.value)

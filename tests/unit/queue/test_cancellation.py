@@ -127,7 +127,7 @@ async def test_a_cancellation_in_the_block_ends_the_turn_and_counts_as_done(
     await queue.join()
 
 
-async def test_a_worker_cancelled_amid_refusals_leaves_the_rest_to_the_next(
+async def test_refusals_go_on_with_the_next_worker_after_a_cancellation(
     queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     fetcher.answers[A] = NOTHING
