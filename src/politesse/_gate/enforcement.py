@@ -80,6 +80,12 @@ class EnforcingAgent(Agent):
             verdict = self.verdict(evidence, entry)
         return verdict
 
+    def basis(self, url: str) -> object:
+        """Return what a verdict on ``url`` rests on now, tdmrep.json included; see Agent."""
+        basis = super().basis(url)
+        origin, target = split(url)
+        return (basis, self._reservations.basis(origin)) if self._needs_tdmrep(target) else basis
+
     def ask_ahead(self, origin: Origin) -> None:
         """Have what a verdict needs fetched, without waiting: robots.txt, and then tdmrep.json."""
         if self.known_entry(origin) is None:
