@@ -18,12 +18,23 @@
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
 Disallowed and TooFar are defined in ``politesse.verdict``, beside the values that they carry. QueueClosed is defined in
-``politesse.queue``, and those of the integrations in theirs.
+``politesse.queue``, and those of the integrations in theirs. ``politesse.errors.Disallowed`` and
+``politesse.errors.TooFar`` lead there: errors that were pickled by earlier releases name them so.
 
 A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if not TYPE_CHECKING:  # type checkers report unknown names, which they would not if they saw this
+
+    def __getattr__(name: str) -> object:
+        if name in {"Disallowed", "TooFar"}:
+            return getattr(import_module("politesse.verdict"), name)  # it imports this module
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class PolitesseError(Exception):

@@ -80,6 +80,11 @@ class EnforcingAgent(Agent):
             verdict = self.verdict(evidence, entry)
         return verdict
 
+    def basis(self, origin: Origin) -> object:
+        """Return what verdicts on ``origin`` rest on now, tdmrep.json included; see Agent."""
+        basis = super().basis(origin)
+        return (basis, self._reservations.basis(origin)) if Purpose.TDM in self._purposes else basis
+
     def ask_ahead(self, origin: Origin) -> None:
         """Have what a verdict needs fetched, without waiting: robots.txt, and then tdmrep.json."""
         if self.known_entry(origin) is None:

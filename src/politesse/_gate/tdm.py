@@ -66,6 +66,10 @@ class AgentReservations:
             return OUT_OF_TURN
         return reserved
 
+    def basis(self, origin: Origin) -> object:
+        """Return the cache entry of tdmrep.json, None if there is none. Compare by equality."""
+        return self._reservations.basis(origin)
+
     def fetch_ahead(self, origin: Origin) -> None:
         """Have tdmrep.json fetched and read, without waiting."""
         self._reservations.ask_ahead(self._agent, origin)

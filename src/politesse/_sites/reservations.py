@@ -79,6 +79,10 @@ class Reservations:
             return None
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
 
+    def basis(self, origin: Origin) -> object:
+        """Return the cache entry of tdmrep.json, None if there is none. Compare by equality."""
+        return self._files.entries.get(f"{origin}{TDMREP_JSON}")
+
     async def learn(self, gate: Gate, origin: Origin) -> Reserved:
         """Return what the tdmrep.json of ``origin`` reserves, fetching it as a page; raises ClosedError."""
         file = await get_file(gate, self._files, origin, TDMREP_JSON)

@@ -326,6 +326,22 @@ async def test_a_tdmrep_json_that_expires_within_the_crawl_delay_does_not_block_
         assert fetcher.count(TDMREP) == 2
 
 
+async def test_tdmrep_json_that_changes_during_the_wait_for_a_turn_denies() -> None:
+    clock = ManualClock(autojump=True)
+    short = FetchResponse(200, TDMREP, {"cache-control": "max-age=400"}, b"[]")
+    fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 300\n", TDMREP: [short, RESERVED]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate, asyncio.timeout(10):
+        async with gate.turn(PAGE):
+            pass
+        await clock.sleep(110)
+        renewal = asyncio.create_task(gate.usage(f"{SITE}/other"))
+        await clock.sleep(1)
+        with pytest.raises(Disallowed, match="tdm"):
+            await gate.take_turn(PAGE)
+        assert fetcher.count(TDMREP) == 2
+        await renewal
+
+
 async def test_prefetches_end_with_the_gatekeeper() -> None:
     fetcher = ScriptedFetcher({SITE: ""})
     clock = ManualClock(autojump=True)
