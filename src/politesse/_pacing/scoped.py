@@ -214,12 +214,9 @@ class ScopedPacer:
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace one host by its own limits; raises ConfigurationError where the key is not the host."""
+        check_limits(self._options, host, min_delay_s, max_concurrent)
         if self._options.key == "host":
             self._first.set_limits(host, min_delay_s, max_concurrent)
-        elif (min_delay_s, max_concurrent) != (None, None):
-            raise ConfigurationError(
-                f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions(key={self._options.key!r})"
-            )
 
     async def aclose(self) -> None:
         """End all lookups, raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
@@ -280,3 +277,11 @@ def _give_back(permits: Sequence[Permit]) -> None:
 
 def _bearing(limit: Limit) -> PacingOptions:
     return PacingOptions(min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent, adaptive_factor=0.0)
+
+
+def check_limits(options: PacingOptions, host: str, min_delay_s: float | None, max_concurrent: int | None) -> None:
+    """Raise ConfigurationError for limits of one host where hosts are paced by address or domain."""
+    if options.key != "host" and (min_delay_s, max_concurrent) != (None, None):
+        raise ConfigurationError(
+            f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions(key={options.key!r})"
+        )

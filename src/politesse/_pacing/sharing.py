@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from politesse._pacing.local import LocalPacer
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse._tasks import is_ended_from_outside
 from politesse.clock import run_of
 from politesse.errors import ClosedError, ConfigurationError
@@ -187,6 +187,7 @@ class SharedPacer:
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""
         if _get_running_loop() is None and self._common is None:
+            check_limits(self._options, host, min_delay_s, max_concurrent)
             self._limits[host] = min_delay_s, max_concurrent  # set at the first use
         else:
             self._pacer().set_limits(host, min_delay_s, max_concurrent)

@@ -171,10 +171,10 @@ async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, m
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
     checked_again = False
     while True:
-        verdict = await _check(gate, clock, url, deadline_mono)
-        if verdict is None:
+        made = await _check(gate, agent, clock, url, deadline_mono)
+        if made is None:
             raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
-        made = _Made(verdict, agent.basis(origin), clock.monotonic(), clock.wall())
+        verdict = made.verdict
         _close_if_refused(pacer, origin, verdict)
         request = _request(agent, origin, verdict)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
@@ -216,17 +216,29 @@ def _holds_still(gate: Gate, clock: Clock, made: _Made, *, unchanged: bool, chec
     return verdict
 
 
-async def _check(gate: Gate, clock: Clock, url: str, deadline_mono: float | None) -> Verdict | None:
-    """Return the verdict; None if it does not come before the deadline."""
+async def _check(gate: Gate, agent: Basis, clock: Clock, url: str, deadline_mono: float | None) -> _Made | None:
+    """Return the verdict and what it rests on; None if it does not come before the deadline."""
+    origin = Origin.of(url)
+
+    def made(verdict: Verdict) -> _Made:
+        return _Made(verdict, agent.basis(origin), clock.monotonic(), clock.wall())
+
+    async def check() -> _Made:
+        return made(await gate.check(url))  # in one step: a basis that is read later may be another one
+
     verdict = gate.peek(url)
     if verdict is not None:
-        return verdict
+        return made(verdict)
     if deadline_mono is None:
-        return await gate.check(url)
+        return await check()
     # A task that can be given up: what it waits for, as the fetch of robots.txt, goes on for the others.
-    checking = asyncio.get_running_loop().create_task(gate.check(url))
-    in_time = await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking)
-    return checking.result() if in_time else None
+    checking = asyncio.get_running_loop().create_task(check())
+    if not await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking):
+        return None
+    checked = checking.result()
+    if agent.basis(origin) != checked.basis and (verdict := gate.peek(url)) is not None:
+        return made(verdict)  # it changed between the end of that task and the next step of this one
+    return checked
 
 
 def take_now(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, PacingOptions, PoliteQueue
+from politesse import ConfigurationError, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.ports import FetchResponse
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 
 if TYPE_CHECKING:
     from politesse._gate.gatekeeper import AgentView
@@ -155,3 +155,10 @@ async def test_gates_of_one_scope_must_have_the_same_options(clock: ManualClock)
         UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="crawl", min_delay_s=9.0)
     ):
         pass
+
+
+def test_limits_of_a_host_that_cannot_be_kept_are_refused_at_once(clock: ManualClock) -> None:
+    pacing = PacingOptions(key="address", scope="crawl")
+    gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), resolver=ScriptedResolver({}), clock=clock, pacing=pacing)
+    with pytest.raises(ConfigurationError, match="key='address'"):
+        gate.set_policy("example.com", HostPolicy(min_delay_s=3.0))

@@ -433,3 +433,16 @@ async def test_rules_that_change_while_the_turn_is_waited_for_still_count(clock:
         assert fetcher.count(SITE) == 2
         with pytest.raises(Disallowed):
             await waiting
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_policy_that_is_set_during_any_step_of_a_check_denies(
+    gate: Gatekeeper, clock: ManualClock, steps: int
+) -> None:
+    waiting = asyncio.create_task(gate.take_turn(f"{SITE}/page", max_wait_s=60))
+    for _ in range(steps):
+        clock.monotonic()  # reading the clock keeps it from jumping
+        await asyncio.sleep(0)
+    gate.set_policy("example.com", HostPolicy(deny=True))
+    with pytest.raises(Disallowed):
+        await waiting
