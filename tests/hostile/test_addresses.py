@@ -60,7 +60,7 @@ async def test_a_name_of_a_private_address_is_allowed_by_default() -> None:
 
 
 @pytest.mark.parametrize("spelling", ODD_LOOPBACKS.values(), ids=ODD_LOOPBACKS.keys())
-@pytest.mark.parametrize("options", [DENY, None], ids=["denied", "as usual"])
+@pytest.mark.parametrize("options", [DENY, None], ids=["denied", "default"])
 async def test_an_odd_spelling_of_an_address_is_an_invalid_url(spelling: str, options: FetchOptions | None) -> None:
     async with Gatekeeper(UA, fetch=options, resolver=ScriptedResolver({})) as gate:
         with pytest.raises(InvalidURL, match="write an IPv4 address as four numbers"):

@@ -8,7 +8,7 @@ import json
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ PAGE_TIMEOUT_S: Final = 1.0
 MIN_DELAY_S: Final = 0.2
 SLACK_S: Final = 0.005
 RETRY_MIN_S: Final = 2.0
+UNREACHABLE: Final = 599
 URLS: Final = ("/a?{}", "/b/{}", "/private/{}", "/c/{}.html")
 OPTIONS: Final[dict[str, Any]] = {
     "cache": CacheOptions(retry_min_s=RETRY_MIN_S, retry_max_s=4.0),
@@ -61,6 +62,7 @@ class Crawl:
         self.decided: Counter[Reason] = Counter()
         self.ended: dict[str, float] = {}
         self.observed: set[str] = set()
+        self.abandoned: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
         self.refused = 0
         self.cancelled = 0
         self.put = 0
@@ -134,6 +136,11 @@ class Crawl:
         assert queued.refused == self.refused
         assert self.put == self.sent.total() + self.refused + queued.queued
 
+    def gave_up(self, origin: str, started: float) -> bool:
+        """Return whether the fetch of a request for robots.txt timed out; fetches are a retry apart at the least."""
+        margin_s = RETRY_MIN_S / 2
+        return any(begin - margin_s <= started <= end + margin_s for begin, end in self.abandoned[origin])
+
     def _refuse(self, item: object, verdict: Verdict) -> None:
         assert not verdict.allowed
         self.refused += 1
@@ -141,7 +148,10 @@ class Crawl:
     def _note(self, event: Event) -> None:
         if isinstance(event, RobotsFetched):
             self.fetched[str(event.origin)] += 1
-            self.timed_out[str(event.origin)] += event.fault.startswith("timeout")
+            if event.fault.startswith("timeout"):
+                self.timed_out[str(event.origin)] += 1
+                ended = event.source.fetched_wall
+                self.abandoned[str(event.origin)].append((ended - event.elapsed_s, ended))
         elif isinstance(event, Decided):
             self.decided[event.verdict.reason] += 1
 
@@ -155,10 +165,13 @@ def _as_known(site: web.Site, exchange: Exchange, crawl: Crawl) -> Exchange:
     """Return an exchange as the crawler knows it, which is what its pace is measured from.
 
     A server may read a request, and notice that its client has gone, after the turn has ended: a page ends no later
-    than its turn. A Retry-After binds from when it is received: an answer that came after the turn closes nothing.
+    than its turn. A Retry-After binds from when it is received: an answer that came after the turn closes nothing,
+    and a robots.txt that came after the timeout of its fetch was not fetched.
     """
     if exchange.url.endswith("/robots.txt"):
-        return replace(exchange, ended=exchange.started) if site.fault else exchange
+        known = replace(exchange, ended=exchange.started) if site.fault else exchange
+        gave_up = crawl.gave_up(site.origin, exchange.started)
+        return replace(known, status=UNREACHABLE, retry_after_s=None) if gave_up else known
     ended = min(exchange.ended, crawl.ended[exchange.url])
     known = replace(exchange, started=min(exchange.started, ended), ended=ended)
     return known if exchange.url in crawl.observed else replace(known, status=0, retry_after_s=None)

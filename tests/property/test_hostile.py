@@ -215,7 +215,7 @@ def test_a_target_of_the_longest_length_is_judged() -> None:
 @pytest.mark.parametrize(
     "target",
     ["/" + "a" * MAX_URL_LENGTH, "/?" + "a/" * 500_000, "/" + "../" * 300_000, "/" + "é" * 3_500, "/?" + "%c3" * 7_000],
-    ids=["plain", "of a megabyte", "with dots", "that grows as it is sent", "of escapes"],
+    ids=["plain", "megabyte", "dots", "grows when escaped", "escapes"],
 )
 def test_a_target_longer_than_servers_accept_is_refused(target: str) -> None:
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /*b$\n").rules_for("ExampleBot")
