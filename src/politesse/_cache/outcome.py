@@ -215,13 +215,9 @@ def _standing_of_copy(copy: Copy, trouble: Trouble | None, url: str, now_wall: f
         not_before=not_before,
         of_host=not_before is not None and _is_of_host(trouble, url),
     )
-    refresh_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
-    return Standing(
-        source,
-        now_wall,
-        until_wall=_serves_until_wall(copy, trouble, policy),
-        refresh_wall=refresh_wall if trouble is None else trouble.retry_wall,
-    )
+    due_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
+    until_wall = _serves_until_wall(copy, trouble, policy)
+    return Standing(source, now_wall, until_wall, refresh_wall=due_wall if trouble is None else trouble.retry_wall)
 
 
 def _standing_of_trouble(
