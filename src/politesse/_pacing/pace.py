@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class Limit:
     """What several hosts that share something bear together.
 
+    >>> PacingOptions(address=Limit(max_concurrent=4)).address
+    Limit(min_delay_s=1.0, max_concurrent=4)
+
     Attributes:
         min_delay_s: the least time between two requests to any of them, in seconds; 0 to a day. It counts from the end
             of a request, and from its start where several may be under way.
@@ -38,6 +41,10 @@ class Limit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacingOptions:
     """How slow is polite.
+
+    >>> options = PacingOptions(min_delay_s=5.0, on_long_crawl_delay="cap")
+    >>> options.min_delay_s, options.max_crawl_delay_s
+    (5.0, 300.0)
 
     Attributes:
         key: what is paced as one, and bound by what any site of it says: a ``"host"``; all hosts at one ``"address"``;

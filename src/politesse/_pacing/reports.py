@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class HeaderOverruled(Event):
     """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable or out of range.
 
+    >>> HeaderOverruled("example.com", "retry-after", "soon", 60.0).applied_s
+    60.0
+
     Attributes:
         host: the pacing host that sent it.
         field: its name, in lower case.
@@ -34,6 +37,9 @@ class HeaderOverruled(Event):
 @dataclass(frozen=True, slots=True)
 class AddressNotFound(Event):
     """No address was found for a host that is paced by its address; it is paced by its name for a minute.
+
+    >>> AddressNotFound("example.com", "OSError: no such host").host
+    'example.com'
 
     Attributes:
         host: its name.

@@ -20,11 +20,9 @@ from weakref import WeakValueDictionary
 
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.scoped import ScopedPacer, check_limits
-from politesse._tasks import is_ended_from_outside
 from politesse.clock import run_of
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
-from politesse.verdict import NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.ports import Pacer, Permit, Resolver, TurnRequest
-    from politesse.verdict import Bound
+    from politesse.verdict import Bound, NotYet
 
 
 def pacer_for(
@@ -83,24 +81,6 @@ class _Common:
         self.gates = 0
 
 
-class _Once:
-    """Calls a callback the first time that it is called."""
-
-    def __init__(self, callback: Callable[[], None], called: Callable[[_Once], object]) -> None:
-        self._callback: Callable[[], None] | None = callback
-        self._called = called
-
-    def __call__(self) -> None:
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            self._called(self)
-            callback()
-
-
-async def _start(pacer: Pacer, request: TurnRequest, max_wait_s: float | None) -> Permit:
-    return await pacer.start(request, max_wait_s)
-
-
 _COMMON: Final[WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], _Common]] = WeakValueDictionary()
 
 
@@ -126,8 +106,8 @@ class SharedPacer:
         self._limits: dict[str, tuple[float | None, int | None]] = {}
         self._common: _Common | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._waiting: set[asyncio.Task[Permit]] = set()
-        self._callbacks: dict[_Once, None] = {}  # in the order in which they came
+        self._waits: set[asyncio.Timeout] = set()
+        self._callbacks: dict[object, Callable[[], None]] = {}  # in the order in which they came
         self._closed = False
         if _get_running_loop() is not None:
             self._pacer()
@@ -139,28 +119,27 @@ class SharedPacer:
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
         pacer = self._pacer()
-        permit = pacer.try_start(request)
-        if not isinstance(permit, NotYet):
-            return permit
-        waiting = asyncio.get_running_loop().create_task(_start(pacer, request, max_wait_s))
-        self._waiting.add(waiting)
+        wait = asyncio.timeout(None)  # without a limit: ``aclose`` ends it
+        self._waits.add(wait)
         try:
-            return await waiting
-        except asyncio.CancelledError as error:
-            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                waiting.result().give_back()  # granted at the moment at which its waiter was cancelled
-            if self._closed and not is_ended_from_outside(error, asyncio.current_task()):
-                raise ClosedError(f"the pacer was closed during the wait for a turn at {request.host}") from None
-            raise
+            async with wait:
+                permit = await pacer.start(request, max_wait_s)
+        except TimeoutError:
+            if not wait.expired():
+                raise
+            raise _closed_during(request) from None
         finally:
-            self._waiting.discard(waiting)
+            self._waits.discard(wait)
+        if self._closed:  # granted at the moment of the close
+            permit.give_back()
+            raise _closed_during(request)
+        return permit
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and nothing waits; or when this gate is closed."""
-        pacer = self._pacer()
-        once = _Once(callback, self._callbacks.pop)
-        self._callbacks[once] = None
-        pacer.when_ready(request, once)
+        place = object()
+        self._pacer().when_ready(request, partial(self._call, place))
+        self._callbacks[place] = callback
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before ``until_wall``, at any gate."""
@@ -197,10 +176,10 @@ class SharedPacer:
         if self._closed:
             return
         self._closed = True
-        for waiting in self._waiting:
-            waiting.cancel()
-        for once in list(self._callbacks):
-            once()
+        for wait in self._waits:
+            wait.reschedule(0.0)
+        for place in list(self._callbacks):
+            self._call(place)
         common, self._common = self._common, None
         if common is not None:
             self._unsubscribe()
@@ -211,7 +190,7 @@ class SharedPacer:
     @property
     def waiting(self) -> int:
         """How many requests of this gate wait for a permit."""
-        return len(self._waiting)
+        return len(self._waits)
 
     @property
     def in_flight(self) -> int:
@@ -220,6 +199,12 @@ class SharedPacer:
 
     def __repr__(self) -> str:
         return f"<SharedPacer {self._options.scope!r}: {None if self._common is None else self._common.pacer!r}>"
+
+    def _call(self, place: object) -> None:
+        """Call a callback of ``when_ready``, unless it was called already."""
+        callback = self._callbacks.pop(place, None)
+        if callback is not None:
+            callback()
 
     def _pacer(self) -> Pacer:
         """Return the shared pacer, joining it at the first use; raises ClosedError."""
@@ -246,3 +231,7 @@ class SharedPacer:
         for host, limits in self._limits.items():
             common.pacer.set_limits(host, *limits)
         return common
+
+
+def _closed_during(request: TurnRequest) -> ClosedError:
+    return ClosedError(f"the pacer was closed during the wait for a turn at {request.host}")

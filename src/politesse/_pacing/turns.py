@@ -45,6 +45,18 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 class Turn:
     """Permission to make one request now. Use it as a context manager, synchronous or not; its end ends the turn.
 
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> async def main():
+    ...     fetcher = ScriptedFetcher({"https://example.com": 404})
+    ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:
+    ...         async with gate.turn("https://example.com/page") as turn:
+    ...             turn.observe(200)  # the status of your request
+    ...         return turn
+    >>> asyncio.run(main())
+    <Turn https://example.com/page: ended>
+
     Attributes:
         url: the URL that may be requested.
         verdict: why.
