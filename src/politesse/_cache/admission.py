@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from politesse.ports import FaultKind, FetchFault
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 
 if sys.platform != "win32":
     import resource
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from politesse.clock import Clock, Timer
-    from politesse.ports import FetchRequest, FetchResult
 
 _PER_HOST: Final = 2
 _MOMENT_S: Final = 0.05  # most robots.txt have come by then

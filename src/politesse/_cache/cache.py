@@ -37,24 +37,19 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from politesse._cache.entry import FileEntry
 from politesse._cache.fetching import internal_fault, revalidate
-from politesse._cache.outcome import advance, standing
-from politesse._cache.record import Moment, Reckoning
+from politesse._cache.outcome import AccessPolicy, Standing, advance, standing
+from politesse._cache.record import Moment, Reckoning, Record
 from politesse._cache.single_flight import Flight, Flights
 from politesse._tasks import is_ended_from_outside
-from politesse.clock import run_of
+from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError
-from politesse.events import ComponentFailed
-from politesse.ports import FetchRequest
+from politesse.events import ComponentFailed, Publisher
+from politesse.ports import Fetcher, FetchRequest, FetchResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.outcome import AccessPolicy, Standing
-    from politesse._cache.record import Record
-    from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchResult
     from politesse.verdict import Source
 
 EntryKind = TypeVar("EntryKind", bound=FileEntry)

@@ -15,15 +15,13 @@ from politesse._cache.outcome import names_another
 from politesse._http.redirects import Hops
 from politesse._tasks import is_ended_from_outside
 from politesse._text import printable
-from politesse.events import ComponentFailed
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
+from politesse.events import ComponentFailed, Publisher
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchResult
 
 _MAX_SHOWN: Final = 200  # characters of an error
 

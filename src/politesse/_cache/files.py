@@ -10,27 +10,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.cache import FileCache
+from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import FileEntry
 from politesse._cache.outcome import classify
 from politesse.errors import PolitesseError
-from politesse.events import Event
+from politesse.events import Event, Publisher
 from politesse.page.encoding import decoded
 from politesse.page.html import is_html
-from politesse.ports import FetchResponse
-from politesse.verdict import AccessResult
+from politesse.ports import Fetcher, FetchResponse, FetchResult
+from politesse.verdict import AccessResult, Source, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.cache import FileFlight, Judged
     from politesse._cache.options import CacheOptions
     from politesse._cache.record import Record
     from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchResult
-    from politesse.verdict import Source, Verdict
 
 _ENTRY_BYTES: Final = 1_000
 _MAX_TYPE: Final = 256  # characters of a media type

@@ -51,11 +51,10 @@ from politesse._constants import DAY_S
 from politesse._http.freshness import freshness_lifetime_s, retry_after_s
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from politesse.ports import FetchResult, Validators
     from politesse.robots.traits import Outcomes
 
 _MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from politesse._cache.codec import decode, encode
 from politesse._tasks import ends_within
 from politesse.errors import StoreError
-from politesse.events import ComponentFailed
+from politesse.events import ComponentFailed, Publisher
 from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from politesse._cache.record import Record
     from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.origin import Origin
     from politesse.ports import Store
 

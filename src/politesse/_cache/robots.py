@@ -9,31 +9,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from politesse._cache.cache import FileCache
+from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import Entry
 from politesse._cache.fetching import fetch_guarded
 from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
 from politesse._constants import ROBOTS_TXT
-from politesse.events import Event
-from politesse.ports import FaultKind, FetchFault
-from politesse.robots import RobotsTxt
-from politesse.verdict import AccessResult
+from politesse.events import Event, Publisher
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResult, Store
+from politesse.robots import Dialect, RobotsTxt, RuleSet
+from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AsyncExitStack
 
-    from politesse._cache.cache import FileFlight, Judged
     from politesse._cache.options import CacheOptions
     from politesse._cache.record import Record
     from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchRequest, FetchResult, Store
-    from politesse.robots import Dialect, RuleSet
-    from politesse.verdict import Source
 
 _PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # 5 ms at worst (thousands of lines, URLs as rules): more would be felt
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 from politesse._cache.fetching import follow
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
 
 if TYPE_CHECKING:
     from politesse._cache.admission import Admission
     from politesse.clock import Clock
-    from politesse.ports import Fetcher, FetchRequest, FetchResult, Pacer
 
 _UNAVAILABLE: Final = 503  # Service Unavailable
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
-from politesse._gate.state import Decided, LongDelay, MatchingBounded
+from politesse._gate.state import Decided, GateState, LongDelay, MatchingBounded
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
-from politesse.robots import RobotsTxt
-from politesse.verdict import WITHOUT_RULE, Disallowed, Reason, Verdict
+from politesse.robots import RobotsTxt, RuleSet
+from politesse.verdict import WITHOUT_RULE, Disallowed, Match, Reason, StatesUsage, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
-    from politesse._gate.state import GateState
     from politesse.clock import Clock
     from politesse.events import Event
-    from politesse.robots import RuleSet
-    from politesse.verdict import Match, StatesUsage
 
 _NO_FILE: Final = RobotsTxt.parse(b"").rules_for("*")
 """The rules of a site without a robots.txt."""

@@ -22,7 +22,7 @@ from politesse._pacing.pace import PacingOptions
 from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import Reservations
-from politesse.clock import SystemClock
+from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
 from politesse.events import Publisher
 from politesse.fetch.addresses import SystemResolver
@@ -34,7 +34,6 @@ from politesse.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from politesse.clock import Clock
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Purpose
 

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._constants import ROBOTS_TXT
 from politesse._gate.agent import Agent
-from politesse._gate.judge import EnforcedUsage
+from politesse._gate.judge import EnforcedUsage, Evidence
 from politesse._gate.tdm import AgentReservations, with_reserved
-from politesse._sites.reservations import TDMREP_JSON
+from politesse._sites.reservations import TDMREP_JSON, Reservations, Reserved
 from politesse.errors import ConfigurationError
-from politesse.origin import split
+from politesse.origin import Origin, split
 from politesse.usage.model import Purpose
 
 if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.identity import Identity
-    from politesse._gate.judge import Evidence
     from politesse._gate.state import GateState
-    from politesse._sites.reservations import Reservations, Reserved
-    from politesse.origin import Origin
     from politesse.verdict import Verdict
 
 _NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # they are read to learn what may be used

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from politesse._tasks import is_ended_from_outside
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")

@@ -14,21 +14,21 @@ from asyncio import _get_running_loop
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
-from politesse._gate.agent import Exemption
-from politesse._gate.assemble import GatekeeperOptions, assemble, check_types
+from politesse._gate.agent import Agent, Exemption
+from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble, check_types
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
-from politesse._pacing.turns import holding, take, take_now
-from politesse._sites.pages import Sitemaps, read_data_txt, read_sitemaps
+from politesse._pacing.turns import Turn, holding, take, take_now
+from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import Dialect
 from politesse.robots.pattern import is_plain
-from politesse.verdict import Reason, Verdict
+from politesse.verdict import NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
@@ -37,18 +37,13 @@ if TYPE_CHECKING:
     import aiohttp
 
     from politesse._cache.options import CacheOptions
-    from politesse._gate.agent import Agent
-    from politesse._gate.assemble import GateParts
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.turns import Turn
     from politesse._sites.data_txt import FieldNames
-    from politesse._sites.pages import DataTxtAnswer
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch.options import FetchOptions
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Usage
-    from politesse.verdict import NotYet
 
 Item = TypeVar("Item")
 

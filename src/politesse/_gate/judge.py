@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from politesse._constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
 from politesse.usage.model import Preference, Purpose
-from politesse.verdict import WITHOUT_RULE, AccessResult, Reason
+from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, StatesUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse._gate.host_policy import HostPolicy
     from politesse.robots import RuleSet
-    from politesse.verdict import Match, StatesUsage
 
 _WHOLE_SITE: Final = {
     AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],

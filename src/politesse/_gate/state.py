@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
+from asyncio import AbstractEventLoop, _get_running_loop
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from politesse.errors import ClosedError, WrongEventLoop
-from politesse.events import Event
-from politesse.verdict import ALLOWING, Reason
+from politesse.events import Event, Publisher
+from politesse.verdict import ALLOWING, Reason, Verdict
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping
     from weakref import WeakMethod
 
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from politesse._gate.policy_tokens import PolicyTokens
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.origin import Origin
     from politesse.ports import Pacer
-    from politesse.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

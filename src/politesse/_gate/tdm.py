@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from politesse._constants import DAY_S
 from politesse._pacing.pace import PACES_HELD, longest_stated_s
 from politesse._pacing.turns import holds_turn_at
-from politesse._sites.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON
+from politesse._sites.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, Reservations, Reserved
 from politesse.page.tdmrep import tdmrep_usage
 from politesse.usage.combined import CombinedUsage
 
 if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.agent import Agent
-    from politesse._sites.reservations import Reservations, Reserved
     from politesse.origin import Origin
     from politesse.verdict import StatesUsage
 

@@ -6,25 +6,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._cache.fetching import fetch_guarded, follow
-from politesse._cache.files import FileOutcome, SiteFile
+from politesse._cache.files import FileOutcome, SiteFile, SiteFiles
 from politesse._pacing.turns import Basis, Gate, take
-from politesse._sites.data_txt import DATA_TXT, DataTxt
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt, FieldNames
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
 from politesse.robots.sitemaps import NO_SITEMAPS
-from politesse.verdict import UNDECIDED, AccessResult, Disallowed
+from politesse.verdict import UNDECIDED, AccessResult, Disallowed, Source, Verdict
 
 if TYPE_CHECKING:
     from politesse._cache.admission import Admission
     from politesse._cache.entry import Entry
-    from politesse._cache.files import SiteFiles
     from politesse._cache.reading import ReadingThreads
-    from politesse._sites.data_txt import DataRecord, FieldNames
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchRequest, FetchResult, Pacer
     from politesse.robots import RejectedSitemap
-    from politesse.verdict import Source, Verdict
 
 # Larger files are read in threads: they would block the event loop for longer than some milliseconds.
 _READ_IN_THREAD_BYTES: Final = 8 * 1024

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from politesse.cli.console import plain
-from politesse.cli.page_report import as_lines, page_record, read_page
+from politesse.cli.page_report import PageReport, as_lines, page_record, read_page
 from politesse.verdict import UNDECIDED, utc
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from politesse import AgentView, Source, Verdict
     from politesse.cli.gate_options import GateOptions
-    from politesse.cli.page_report import PageReport
 
 
 async def print_verdicts(

@@ -12,7 +12,7 @@ from politesse.cli.check_command import verdict_record
 from politesse.cli.console import plain
 from politesse.cli.gate_options import GateOptions, OneFetch, read_file
 from politesse.origin import split
-from politesse.robots.explain import explain
+from politesse.robots.explain import Explanation, explain
 from politesse.robots.lexer import cut_at_line_end, decode, split_rows
 from politesse.robots.line import Quirk
 from politesse.robots.lint import MAX_OCTETS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from politesse.robots import Group
-    from politesse.robots.explain import Explanation
 
 _MAX_ROW: Final = 160  # characters of a line of the file
 _IN_GROUP, _MATCHES, _DECIDES = "|", "*", ">"

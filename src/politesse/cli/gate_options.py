@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from politesse import (
+    AgentView,
     AiohttpFetcher,
     ConfigurationError,
     Dialect,
@@ -20,14 +21,12 @@ from politesse import (
 )
 from politesse._gate.identity import Identity
 from politesse.fetch.options import MIN_BODY_BYTES
-from politesse.ports import FetchResponse
+from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from politesse import AgentView
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
 
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 

@@ -21,12 +21,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver, ThreadedResolver
 
 from politesse.fetch.lookups import Lookups
-from politesse.ports import FaultKind
+from politesse.ports import FaultKind, Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from politesse.ports import Resolver
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -41,13 +41,12 @@ from politesse.errors import ConfigurationError
 from politesse.fetch.addresses import AddressGuard, SystemResolver, is_literal
 from politesse.fetch.options import FetchOptions
 from politesse.fetch.wire import MAX_HEAD_BYTES, MAX_HEADERS, WatchedResponse, Wire
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import SimpleNamespace
 
-    from politesse.ports import Resolver
 
 _INSPECT_S: Final = 1.0
 _OVERHEAD: Final = 8  # a chunk of one octet has six on the wire; the rest is for chunk extensions and trailers

@@ -18,14 +18,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from politesse.verdict import Reason
+from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sized
 
     from politesse.clock import Clock, Timer
     from politesse.queue.hosts import OriginQueue
-    from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.turns import Turn, holding
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.queue.hosts import HostQueue
+from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
 from politesse.queue.waiting import WaitingTasks
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from politesse.origin import Origin
-    from politesse.queue.hosts import OriginQueue, QueuedUrl
 
 Item = TypeVar("Item")
 

@@ -8,16 +8,13 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse.testing.exchange import Exchange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 FILE: Final = b"User-agent: *\nDisallow: /private\n"
 """The robots.txt of every fault, as far as it can be read."""

@@ -12,14 +12,13 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._constants import ROBOTS_TXT
-from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged
+from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged, Reply
 from politesse.testing.exchange import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from politesse.testing.answers import Reply
     from politesse.testing.faults import Fault
 
 PAGE: Final = (

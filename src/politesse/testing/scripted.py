@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from politesse._constants import ROBOTS_TXT
 from politesse.errors import ConfigurationError
-from politesse.ports import FetchFault, FetchResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from politesse.ports import FetchRequest, FetchResult
+from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 
 
 class ScriptedFetcher:

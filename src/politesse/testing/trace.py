@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
-from politesse.origin import split
+from politesse.origin import Origin, split
 from politesse.testing._literal import LiteralRules
 from politesse.testing.violations import Promises, TraceJudge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from politesse.origin import Origin
     from politesse.testing.exchange import Exchange
 
 _MAX_SHOWN: Final = 50

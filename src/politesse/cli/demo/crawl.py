@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from yarl import URL
 
-from politesse import InvalidURL, PoliteQueue, Reason
+from politesse import InvalidURL, PoliteQueue, QueuedTurn, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse import QueuedTurn, Verdict
     from politesse._gate.gatekeeper import AgentView
 
 _HREF = re.compile(r'href="([^"]*)"')

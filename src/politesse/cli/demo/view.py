@@ -9,23 +9,20 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rich import box
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from politesse.cli.demo.report import TICKS_S, audit, exit_code
+from politesse.cli.demo.report import TICKS_S, Row, audit, exit_code
 from politesse.testing.answers import LOOPBACK
 from politesse.testing.violations import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from politesse.cli.demo.crawl import Crawler
-    from politesse.cli.demo.report import Row
     from politesse.cli.demo.server import LittleWeb
 
 _LOOK_EVERY_S: Final = 0.1

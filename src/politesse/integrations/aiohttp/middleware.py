@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse.errors import ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate, introduce
 from politesse.integrations.aiohttp.bypass import send_judged, tracing
@@ -14,8 +14,6 @@ from politesse.integrations.aiohttp.urls import sent_url
 if TYPE_CHECKING:
     import aiohttp
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
-
-    from politesse._gate.gatekeeper import AgentView
 
 
 class RobotsMiddleware:

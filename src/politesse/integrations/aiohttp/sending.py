@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import ClosedError, InvalidURL
-from politesse.integrations._request import introduce
+from politesse.integrations._request import OpenTurns, introduce
 from politesse.integrations.aiohttp.bypass import send_judged
 from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url
 from politesse.origin import Origin
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from politesse._gate.gatekeeper import AgentView
     from politesse._pacing.turns import Turn
-    from politesse.integrations._request import OpenTurns
 
 DEFAULT_USER_AGENTS: Final = frozenset({SERVER_SOFTWARE})
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
 
 import aiohttp
-from aiohttp import hdrs
-from aiohttp.client import _BaseRequestContextManager
+from aiohttp import ClientMiddlewareType, ClientResponse, hdrs
+from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
 from multidict import CIMultiDict
 from yarl import URL
 
-from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate
 from politesse.integrations.aiohttp.response_directives import page_directives
@@ -21,13 +21,9 @@ from politesse.integrations.aiohttp.urls import judged_url
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import TypedDict, Unpack
 
-    from aiohttp import ClientMiddlewareType, ClientResponse
-    from aiohttp.client import _RequestOptions, _WSConnectOptions
     from aiohttp.typedefs import StrOrURL
 
-    from politesse._gate.gatekeeper import AgentView
     from politesse._gate.identity import Identity
     from politesse.page import PageDirectives
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import aiohttp
-from aiohttp import hdrs
+from aiohttp import ClientRequest, hdrs
 
 from politesse.errors import InvalidURL
 from politesse.integrations._request import check_sent, other_site
 
 if TYPE_CHECKING:
-    from aiohttp import ClientRequest
     from multidict import CIMultiDict
     from yarl import URL
 

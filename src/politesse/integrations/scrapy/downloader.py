@@ -19,12 +19,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from scrapy import signals
-from scrapy.core.downloader import Downloader
+from scrapy import Request, Spider, signals
+from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import IgnoreRequest
-from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
+from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
 
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.gatekeeper import AgentView, Gatekeeper, agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations.scrapy.engine import CLOSING, count, patiently, wake
@@ -33,21 +33,16 @@ from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.page_reader import PAGE
 from politesse.origin import Origin
-from politesse.verdict import Disallowed, NotYet, TooFar
+from politesse.verdict import Disallowed, NotYet, TooFar, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scrapy import Request, Spider
-    from scrapy.core.downloader import Slot
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from scrapy.pqueues import QueueProtocol
     from twisted.internet.defer import Deferred
 
-    from politesse._gate.gatekeeper import AgentView, Gatekeeper
     from politesse._pacing.turns import Turn
-    from politesse.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from politesse.fetch.addresses import AddressGuard, SystemResolver
 from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.integrations.scrapy.engine import count, patiently
 from politesse.origin import Origin
-from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchResponse
+from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.lexer import cut_at_line_end
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from scrapy.http import Headers, Response
     from scrapy.robotstxt import RobotParser
 
-    from politesse.ports import FetchRequest, FetchResult
 
 logger = logging.getLogger(__name__)
 

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsFetched
-from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._pacing.pace import PacingOptions
 from politesse._text import printable, printable_traceback
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.events import ComponentFailed
+from politesse.events import ComponentFailed, Event
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
 from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from politesse._gate.gatekeeper import AgentView
-    from politesse.events import Event
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -17,16 +17,13 @@ from politesse.integrations.scrapy.engine import CLOSING, count, patiently
 from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
 from politesse.integrations.scrapy.gate import Agents, make_gate
 from politesse.integrations.scrapy.page_reader import PAGE, PageReader
-from politesse.verdict import Reason
+from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
     from politesse._gate.gatekeeper import AgentView, Gatekeeper
-    from politesse.verdict import Verdict
 
     class Waits(Protocol):
         """A place where a request can wait without being active."""
