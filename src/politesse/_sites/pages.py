@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from politesse._cache.fetching import fetch_guarded, follow
 from politesse._cache.files import FileOutcome, SiteFile, SiteFiles
 from politesse._pacing.turns import Basis, Gate, take
-from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt, FieldNames
+from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import UNDECIDED, AccessResult, Disallowed, Source, Verdict
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from politesse._cache.admission import Admission
     from politesse._cache.entry import Entry
     from politesse._cache.reading import ReadingThreads
+    from politesse._sites.data_txt import FieldNames
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
