@@ -28,9 +28,8 @@ stands for (``standing``).
 
 All times are wall times; the caller has reckoned the record by both clocks (see ``record``).
 
-That is RFC 9309, and the dialect and the options of the crawler may say otherwise: what 429 and too many redirects are,
-how long a copy serves and from when on, whether there is a time at first in which nothing serves, and whether a site
-without a copy is open after it.
+The table is RFC 9309. Dialect and options may change the meaning of 429 and of too many redirects, how long a copy
+serves (``stale_s``), an initial time in which no copy serves (``closed_s``), and what applies after it without a copy.
 
 R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. No request is sent to a host
 that is closed: then R is the time at which it opens, if that is known.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from politesse._cache.admission import Admission
     from politesse.clock import Clock
 
-_UNAVAILABLE: Final = 503  # Service Unavailable
+_SERVICE_UNAVAILABLE: Final = 503
 
 
 class PacedFetcher:
@@ -101,13 +101,13 @@ class PacedFetcher:
 
 
 def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
-    """Whether a 429 or 503 is said of the host, and not of the origin whose robots.txt is fetched alone.
+    """Return whether a status may close the whole host: False only for a bare 503 from the host of the robots.txt.
 
     A bare 503 of the origin itself is in the table of outcomes: it closes that origin, unless a copy serves, and says
     nothing of the other ports. Behind a redirect there is no such entry: many origins may lead to the same host.
     """
     fetched_host = Origin.of(hop.first_url or hop.url).pacing_host
-    return result.status != _UNAVAILABLE or "retry-after" in result.headers or host != fetched_host
+    return result.status != _SERVICE_UNAVAILABLE or "retry-after" in result.headers or host != fetched_host
 
 
 def _origin(url: str) -> Origin | None:
