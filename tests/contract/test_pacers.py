@@ -430,6 +430,26 @@ async def test_each_fetch_of_an_origin_counts_until_a_page_of_it_is_requested(de
     assert await desk.refused() == (1.0, Bound.FLOOR)
 
 
+async def test_a_fetch_counts_after_each_that_failed_before_any_page(desk: Desk) -> None:
+    for _ in range(3):  # 503, 503, 200
+        await desk.pass_time(60.0)
+        await desk.count_fetch()
+    assert await desk.refused() == (1.0, Bound.FLOOR)
+
+
+async def test_a_fetch_restarts_no_interval_of_a_page_that_gave_its_turn_back(desk: Desk) -> None:
+    await desk.count_fetch()
+    for _ in range(2):
+        await desk.pass_time(60.0)
+        permit = await desk.now(rules())
+        assert not isinstance(permit, NotYet)
+        permit.give_back()
+    await desk.pass_time(60.0)
+    await desk.count_fetch()
+    permit = await desk.now(rules())
+    assert not isinstance(permit, NotYet)
+
+
 async def test_a_fetch_restarts_no_interval_that_counts_from_an_earlier_fetch(desk: Desk) -> None:
     await desk.count_fetch()
     waiting = desk.ask("first", rules=rules("Crawl-delay: 1000"))

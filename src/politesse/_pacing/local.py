@@ -267,8 +267,9 @@ class LocalPacer:
 
     def _new(self, host: str, now_mono: float) -> Slot:
         options = self._options_of.get(host, self._options) if self._options_of else self._options
-        slot = self._slots[host] = Slot(host, options, self._last_asked.take(host, now_mono))
-        slot.only_fetched = isinstance(slot.last_mono, FetchedMono)
+        last_mono = self._last_asked.take(host, now_mono)
+        slot = self._slots[host] = Slot(host, options, float(last_mono))
+        slot.only_fetched = isinstance(last_mono, FetchedMono)
         return slot
 
     def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:

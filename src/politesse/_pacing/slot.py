@@ -235,8 +235,7 @@ class Slot:
         self.ready_for = None
         longest_s = 0.0
         for agent in self.agents.values():
-            if agent.longest_s > longest_s:
-                longest_s = agent.longest_s
+            longest_s = max(longest_s, agent.longest_s)
         self.longest_s = max(self.options.min_delay_s, bounded(longest_s, self.options))
 
 
