@@ -21,6 +21,7 @@ from politesse.events import Publisher
 from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, TooFar
+from tests.contract.remote_pacer import RemotePacer
 from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules
 from tests.support.tasks import settle
 
@@ -48,7 +49,12 @@ def _shared(options: PacingOptions, clock: ManualClock) -> Pacer:
     return pacer_for(replace(options, scope="crawl"), clock=clock, publisher=Publisher(), jitter=lambda: 0.0)
 
 
-PACERS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
+def _remote(options: PacingOptions, clock: ManualClock) -> Pacer:
+    return RemotePacer(_local(options, clock), clock)
+
+
+IN_PROCESS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
+PACERS: dict[str, Make] = IN_PROCESS | {"remote": _remote}
 
 
 class Desk:
@@ -149,6 +155,14 @@ class Desk:
 
 @pytest.fixture(params=PACERS)
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    made = Desk(PACERS[request.param], PacingOptions(min_delay_s=1.0))
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture(params=IN_PROCESS)
+async def near(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    """Return a desk whose pacer hears of a closing before a waiter that was woken resumes: no message is on its way."""
     made = Desk(PACERS[request.param], PacingOptions(min_delay_s=1.0))
     yield made
     await made.aclose()
@@ -328,15 +342,15 @@ async def test_a_closing_binds_waiters(desk: Desk) -> None:
     assert waiting.done()
 
 
-async def test_a_closing_binds_a_waiter_that_was_woken_already(desk: Desk) -> None:
-    await desk.visit()
-    waiting = desk.ask("first")
+async def test_a_closing_binds_a_waiter_that_was_woken_already(near: Desk) -> None:
+    await near.visit()
+    waiting = near.ask("first")
     await settle()
-    desk.clock.advance(1.5)
-    desk.pacer.close_host(HOST, desk.clock.wall() + 60.0, Bound.BACKOFF)
-    await desk.pass_time(59.9)
+    near.clock.advance(1.5)
+    near.pacer.close_host(HOST, near.clock.wall() + 60.0, Bound.BACKOFF)
+    await near.pass_time(59.9)
     assert not waiting.done()
-    await desk.pass_time(0.2)
+    await near.pass_time(0.2)
     assert waiting.done()
 
 
@@ -565,7 +579,10 @@ async def test_visit_time_past_midnight(desk: Desk) -> None:
 async def test_windows_that_never_meet_permit_no_request(desk: Desk) -> None:
     await desk.now(rules("Visit-time: 0100-0200"))
     for _ in range(60):
-        answer = desk.pacer.try_start(TurnRequest(HOST, "http://example.com", AGENT, rules("Visit-time: 0300-0400")))
+        request = TurnRequest(HOST, "http://example.com", AGENT, rules("Visit-time: 0300-0400"))
+        desk.pacer.try_start(request)
+        await settle()
+        answer = desk.pacer.try_start(request)
         assert isinstance(answer, NotYet)
         assert answer.not_before > desk.clock.wall()
         desk.clock.advance(answer.not_before - desk.clock.wall())
@@ -689,12 +706,12 @@ async def test_a_start_with_max_wait_of_zero_does_not_wait(desk: Desk) -> None:
         await desk.pacer.start(desk.request(), 0.0)
 
 
-async def test_too_far_is_raised_in_a_waiter_that_was_woken_in_vain(desk: Desk) -> None:
-    await desk.visit()
-    hurried = desk.ask("hurried", max_wait_s=1.5)
+async def test_too_far_is_raised_in_a_waiter_that_was_woken_in_vain(near: Desk) -> None:
+    await near.visit()
+    hurried = near.ask("hurried", max_wait_s=1.5)
     await settle()
-    desk.clock.advance(1.5)  # wakes it for its slot, then for its time
-    desk.pacer.close_host(HOST, desk.clock.wall() + 600.0, Bound.BACKOFF)
+    near.clock.advance(1.5)  # wakes it for its slot, then for its time
+    near.pacer.close_host(HOST, near.clock.wall() + 600.0, Bound.BACKOFF)
     await settle()
     with pytest.raises(TooFar):
         await asyncio.wait_for(hurried, 1)
