@@ -32,10 +32,12 @@ from politesse._sites.pages import DataTxtAnswer, Sitemaps
 from politesse.errors import (
     ClosedError,
     ConfigurationError,
+    Disallowed,
     InvalidURL,
     PolitesseError,
     PolitesseWarning,
     StoreError,
+    TooFar,
     WrongEventLoop,
 )
 from politesse.events import ComponentFailed, Event
@@ -48,7 +50,7 @@ from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistic
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
 from politesse.stores.memory import MemoryStore
 from politesse.usage.model import Preference, Purpose, Usage
-from politesse.verdict import AccessResult, Bound, Disallowed, Match, NotYet, Reason, Rule, Source, TooFar, Verdict
+from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
 
 __version__ = "0.1.0"
 

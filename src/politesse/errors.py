@@ -17,32 +17,31 @@
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-Disallowed and TooFar are defined in ``politesse.verdict``, beside the values that they carry. QueueClosed is defined in
-``politesse.queue``, and those of the integrations in theirs. ``politesse.errors.Disallowed`` and
-``politesse.errors.TooFar`` lead there: errors that were pickled by earlier releases name them so.
+QueueClosed is defined in ``politesse.queue``, and those of the integrations in theirs.
 
 A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-if not TYPE_CHECKING:  # type checkers report unknown names, which they would not if they saw this
+from politesse._base_errors import ConfigurationError, PolitesseError
 
-    def __getattr__(name: str) -> object:
-        if name in {"Disallowed", "TooFar"}:
-            return getattr(import_module("politesse.verdict"), name)  # it imports this module
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:
+    from politesse.verdict import NotYet, Verdict
 
-
-class PolitesseError(Exception):
-    """The base of all exceptions that politesse raises on purpose.
-
-    >>> issubclass(ConfigurationError, PolitesseError)
-    True
-    """
+__all__ = [
+    "ClosedError",
+    "ConfigurationError",
+    "Disallowed",
+    "InvalidURL",
+    "PolitesseError",
+    "PolitesseWarning",
+    "StoreError",
+    "TooFar",
+    "WrongEventLoop",
+]
 
 
 class PolitesseWarning(UserWarning):
@@ -51,16 +50,6 @@ class PolitesseWarning(UserWarning):
     >>> import warnings
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", PolitesseWarning)  # treat such a setting as an error
-    """
-
-
-class ConfigurationError(PolitesseError, ValueError):
-    """An option has an invalid value; the message names the option and the value.
-
-    >>> from politesse import FetchOptions
-    >>> FetchOptions(total_timeout_s=0)
-    Traceback (most recent call last):
-    politesse.errors.ConfigurationError: total_timeout_s=0: give a positive number of seconds
     """
 
 
@@ -121,3 +110,44 @@ class StoreError(PolitesseError):
     >>> issubclass(StoreError, PolitesseError)
     True
     """
+
+
+class Disallowed(PolitesseError):
+    """The request must not be made.
+
+    >>> from politesse import Match, Reason, Verdict
+    >>> raise Disallowed(Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY)))
+    Traceback (most recent call last):
+    politesse.errors.Disallowed: disallowed: https://example.com/a (a host policy denies this host)
+
+    Attributes:
+        verdict: the answer, with its reason, rule and source.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+
+
+class TooFar(PolitesseError):
+    """No turn comes within the time that the caller would wait.
+
+    >>> from politesse import Bound, NotYet
+    >>> raise TooFar("a.test", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5)
+    Traceback (most recent call last):
+    politesse.errors.TooFar: no turn at a.test within 5 s: <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
+
+    Attributes:
+        host: the host of the request.
+        not_yet: the earliest time of a turn, and what sets it.
+        max_wait_s: how many seconds the caller would wait.
+    """
+
+    def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
+        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet!r}")
+        self.host = host
+        self.not_yet = not_yet
+        self.max_wait_s = max_wait_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.host, self.not_yet, self.max_wait_s)

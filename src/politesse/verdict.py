@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from politesse._reasons import ALLOWING, BY_USAGE, UNDECIDED, WORDS, AccessResult, Reason
 from politesse._text import printable
-from politesse.errors import PolitesseError
 from politesse.usage.model import NOTHING_STATED, Usage
 
 __all__ = [
@@ -18,14 +17,12 @@ __all__ = [
     "WITHOUT_RULE",
     "AccessResult",
     "Bound",
-    "Disallowed",
     "Match",
     "NotYet",
     "Reason",
     "Rule",
     "Source",
     "StatesUsage",
-    "TooFar",
     "Verdict",
     "utc",
 ]
@@ -340,45 +337,6 @@ class NotYet:
 
     def __repr__(self) -> str:
         return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}>"
-
-
-class Disallowed(PolitesseError):
-    """The request must not be made.
-
-    >>> raise Disallowed(Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY)))
-    Traceback (most recent call last):
-    politesse.verdict.Disallowed: disallowed: https://example.com/a (a host policy denies this host)
-
-    Attributes:
-        verdict: the answer, with its reason, rule and source.
-    """
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(str(verdict))
-        self.verdict = verdict
-
-
-class TooFar(PolitesseError):
-    """No turn comes within the time that the caller would wait.
-
-    >>> raise TooFar("a.test", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5)
-    Traceback (most recent call last):
-    politesse.verdict.TooFar: no turn at a.test within 5 s: <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
-
-    Attributes:
-        host: the host of the request.
-        not_yet: the earliest time of a turn, and what sets it.
-        max_wait_s: how many seconds the caller would wait.
-    """
-
-    def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
-        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet!r}")
-        self.host = host
-        self.not_yet = not_yet
-        self.max_wait_s = max_wait_s
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.host, self.not_yet, self.max_wait_s)
 
 
 def utc(wall: float) -> str:

@@ -16,11 +16,11 @@ from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.scoped import ScopedPacer
 from politesse._pacing.sharing import pacer_for
-from politesse.errors import ClosedError
+from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
 from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
-from politesse.verdict import Bound, NotYet, TooFar
+from politesse.verdict import Bound, NotYet
 from tests.contract.remote_pacer import RemotePacer
 from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules
 from tests.support.tasks import settle

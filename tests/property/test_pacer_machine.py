@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import LocalPermit
-from politesse.errors import ClosedError
+from politesse.errors import ClosedError, TooFar
 from politesse.ports import TurnRequest
 from politesse.testing import ManualClock
-from politesse.verdict import Bound, TooFar
+from politesse.verdict import Bound
 from tests.support.examples import examples
 from tests.support.pacing import MIDNIGHT, rules
 from tests.support.tasks import settle

@@ -90,10 +90,8 @@ def test_pure_package_needs_neither_aiohttp_nor_an_event_loop(package: str, unne
 
 
 def test_names_of_earlier_releases_stay() -> None:
-    from politesse import errors, robotrules
+    from politesse import robotrules
     from politesse.page import DirectiveStatement, Statement
 
     assert Statement is DirectiveStatement
     assert robotrules.Answer is robotrules.RobotRulesAnswer
-    assert getattr(errors, "Disallowed") is politesse.Disallowed  # noqa: B009 - type checkers know the new place only
-    assert getattr(errors, "TooFar") is politesse.TooFar  # noqa: B009

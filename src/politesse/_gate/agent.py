@@ -18,11 +18,11 @@ from politesse._gate.judge import Evidence, Judgement, judge, match_without_file
 from politesse._gate.state import Decided, GateState, LongDelay, MatchingBounded
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.verdict import WITHOUT_RULE, Disallowed, Match, Reason, StatesUsage, Verdict
+from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

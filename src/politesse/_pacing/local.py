@@ -32,9 +32,8 @@ from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import publish_overruled
 from politesse._pacing.slot import NEVER, FetchedMono, LastAsked, Slot, Waiter
 from politesse._pacing.wakeups import Wakeups
-from politesse.errors import ClosedError
+from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
-from politesse.verdict import TooFar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

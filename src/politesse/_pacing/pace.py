@@ -99,7 +99,7 @@ class PacingOptions:
             "backoff_max_s": (0.001, DAY_S),
         }
         _check_ranges(self, ranges)
-        if self.key not in {"host", "address", "domain"}:
+        if self.key not in ("host", "address", "domain"):
             raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
         if not isinstance(self.scope, str):
             raise ConfigurationError(
@@ -111,7 +111,7 @@ class PacingOptions:
                 raise ConfigurationError(f"{name}={limit!r:.100}: give a Limit")
             if limit is not None and name == self.key:
                 raise ConfigurationError(f"key={name!r} and {name}={limit!r}: the key has min_delay_s already")
-        if self.on_long_crawl_delay not in {"obey", "cap", "skip"}:
+        if self.on_long_crawl_delay not in ("obey", "cap", "skip"):
             raise ConfigurationError(f"on_long_crawl_delay={self.on_long_crawl_delay!r}: give 'obey', 'cap' or 'skip'")
 
     @property
@@ -189,5 +189,6 @@ def bounded(interval_s: float, options: PacingOptions) -> float:
 def _check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
     for name, (least, most) in ranges.items():
         value = getattr(options, name)
-        if not least <= value <= most:
+        kinds = int if isinstance(least, int) else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
             raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")

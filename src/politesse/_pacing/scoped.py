@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
 from politesse._tasks import ends_within
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, TooFar
 from politesse.ports import Pacer, Permit, TurnRequest
-from politesse.verdict import Bound, NotYet, TooFar
+from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

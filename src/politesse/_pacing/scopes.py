@@ -138,7 +138,7 @@ class ByAddress:
 
     def _lookup(self, host: str) -> asyncio.Task[str]:
         if self._closed:
-            raise ClosedError(f"the address of {host} was asked for after the gatekeeper was closed")
+            raise ClosedError(f"the address of {host} was requested after the gatekeeper was closed")
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = asyncio.get_running_loop().create_task(self._resolve(host), name=f"address of {host}")

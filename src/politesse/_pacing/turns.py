@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 from politesse._constants import DAY_S
 from politesse._tasks import ends_within
 from politesse._text import printable
+from politesse.errors import Disallowed, TooFar
 from politesse.origin import Origin
 from politesse.ports import TurnRequest
-from politesse.verdict import Bound, Disallowed, NotYet, TooFar
+from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

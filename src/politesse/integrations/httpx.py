@@ -19,11 +19,10 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
-from politesse.verdict import Disallowed, TooFar, Verdict
 
 try:
     import httpx
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.gatekeeper import AgentView
     from politesse._pacing.turns import Turn
+    from politesse.verdict import Verdict
 
 _DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx; others need a package
 _DEFAULT_USER_AGENTS: Final = frozenset({None, "", f"python-httpx/{httpx.__version__}"})

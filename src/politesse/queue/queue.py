@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.turns import Turn, holding
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
 from politesse.queue.waiting import WaitingTasks
-from politesse.verdict import Bound, Disallowed, NotYet, Verdict
+from politesse.verdict import Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -14,8 +14,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from politesse._base_errors import ConfigurationError
 from politesse._text import printable, shortened
-from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -177,9 +177,16 @@ def test_the_longest_interval_counts_at_whatever_time_of_day(said: list[RuleSet]
         {"backoff_min_s": 100.0, "backoff_max_s": 10.0},
         {"backoff_max_s": 1e6},
         {"on_long_crawl_delay": "ignore"},
+        {"on_long_crawl_delay": []},
+        {"key": []},
+        {"min_delay_s": "1"},
+        {"min_delay_s": None},
+        {"min_delay_s": math.nan},
+        {"max_concurrent": 1.5},
+        {"max_concurrent": True},
     ],
 )
-def test_an_option_that_cannot_be_meant_is_refused_by_name(options: dict[str, Any]) -> None:
+def test_invalid_option_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         PacingOptions(**options)
 

@@ -14,10 +14,10 @@ from politesse import Gatekeeper, HostPolicy, PoliteQueue
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.scoped import ScopedPacer
-from politesse.errors import ClosedError, ConfigurationError
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Publisher
 from politesse.testing import ManualClock, ScriptedFetcher
-from politesse.verdict import Bound, NotYet, TooFar
+from politesse.verdict import Bound, NotYet
 from tests.support.pacing import MIDNIGHT, Resolving, finish, rules, wants
 from tests.support.tasks import settle
 

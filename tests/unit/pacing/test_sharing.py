@@ -13,7 +13,8 @@ from politesse.errors import ClosedError
 from politesse.events import Publisher
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
-from tests.unit.pacing.pacing import HOST, Resolving, settle, wants
+from tests.support.pacing import HOST, Resolving, wants
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from politesse.ports import Pacer, Permit

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp.http import SERVER_SOFTWARE
 
-from politesse.errors import ClosedError, InvalidURL
+from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, introduce
 from politesse.integrations.aiohttp.bypass import send_judged
 from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url
 from politesse.origin import Origin
-from politesse.verdict import Disallowed
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -26,14 +26,14 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, Qu
 
 from politesse._gate.gatekeeper import AgentView, Gatekeeper, agent_of
 from politesse._text import printable
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.integrations.scrapy.engine import CLOSING, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.page_reader import PAGE
 from politesse.origin import Origin
-from politesse.verdict import Disallowed, NotYet, TooFar, Verdict
+from politesse.verdict import NotYet, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
