@@ -181,7 +181,6 @@ def test_the_longest_interval_counts_at_whatever_time_of_day(said: list[RuleSet]
         {"key": []},
         {"min_delay_s": "1"},
         {"min_delay_s": None},
-        {"min_delay_s": math.nan},
         {"max_concurrent": 1.5},
         {"max_concurrent": True},
     ],
