@@ -38,6 +38,7 @@ from politesse.errors import (
     PolitesseWarning,
     StoreError,
     TooFar,
+    TurnHeld,
     WrongEventLoop,
 )
 from politesse.events import ComponentFailed, Event
@@ -108,6 +109,7 @@ __all__ = [
     "StoreError",
     "TooFar",
     "Turn",
+    "TurnHeld",
     "Usage",
     "Verdict",
     "WrongEventLoop",

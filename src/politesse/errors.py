@@ -13,6 +13,7 @@
     ├── StoreError              a store could not read or write a record
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
+    ├── TurnHeld                the task holds this host's turn already (also a RuntimeError)
     └── Disallowed              robots.txt, its absence or a policy forbids the request; carries the verdict
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
@@ -27,6 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from politesse._base_errors import ConfigurationError, PolitesseError
+from politesse._text import printable
 
 if TYPE_CHECKING:
     from politesse.verdict import NotYet, Verdict
@@ -40,6 +42,7 @@ __all__ = [
     "PolitesseWarning",
     "StoreError",
     "TooFar",
+    "TurnHeld",
     "WrongEventLoop",
 ]
 
@@ -151,3 +154,26 @@ class TooFar(PolitesseError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.host, self.not_yet, self.max_wait_s)
+
+
+class TurnHeld(PolitesseError, RuntimeError):
+    """The task that requests a turn holds the turn of this host already: waiting would wait for itself.
+
+    >>> TurnHeld("https://a.test/2", held_by="https://a.test/1").held_by
+    'https://a.test/1'
+
+    Attributes:
+        url: the URL of the request.
+        held_by: the URL of the turn that the task holds.
+    """
+
+    def __init__(self, url: str, held_by: str) -> None:
+        super().__init__(
+            f"no turn for {printable(url)}: this task holds the turn of its host for {printable(held_by)}. "
+            "End that turn, or close that response, before the next request"
+        )
+        self.url = url
+        self.held_by = held_by
+
+    def __reduce__(self) -> tuple[type[TurnHeld], tuple[str, str]]:
+        return type(self), (self.url, self.held_by)

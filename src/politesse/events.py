@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse.origin import Origin
+    from politesse.verdict import Bound
 
 logger = logging.getLogger("politesse")
 
@@ -43,6 +44,98 @@ class ComponentFailed(Event):
     origin: Origin | None
     component: str
     error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class HostClosed(Event):
+    """A host is closed by a 429, a 503, or an exhausted quota: no request to it starts before it opens again.
+
+    >>> from politesse import Bound
+    >>> HostClosed("example.com", until_wall=1_800_000_000.0, bound_by=Bound.RETRY_AFTER, closed_s=30.0).closed_s
+    30.0
+
+    Attributes:
+        host: the pacing host.
+        until_wall: the Unix time at which it opens.
+        bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        closed_s: for how many seconds from now.
+    """
+
+    host: str
+    until_wall: float
+    bound_by: Bound
+    closed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostOpened(Event):
+    """A host that was closed has granted a turn again.
+
+    >>> HostOpened("example.com").host
+    'example.com'
+
+    Attributes:
+        host: the pacing host.
+    """
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class LongWait(Event):
+    """A request waits for its turn for longer than a minute, or will have to.
+
+    >>> from politesse import Bound
+    >>> LongWait("example.com", "https://example.com/2", 60.0, Bound.IN_FLIGHT, "https://example.com/1").held_by
+    'https://example.com/1'
+
+    Attributes:
+        host: the pacing host.
+        url: what is to be requested.
+        wait_s: for how many seconds it has waited, or will wait, whichever is longer.
+        bound_by: what binds it.
+        held_by: the URL whose request is under way and holds the host; empty for none.
+    """
+
+    host: str
+    url: str
+    wait_s: float
+    bound_by: Bound
+    held_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnExpired(Event):
+    """A turn was held for ``max_turn_s``. It has ended, and its host serves the next request.
+
+    >>> TurnExpired("example.com", "https://example.com/hangs", held_s=600.0).held_s
+    600.0
+
+    Attributes:
+        host: the pacing host.
+        url: the URL of the turn.
+        held_s: for how many seconds it was held.
+    """
+
+    host: str
+    url: str
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDropped(Event):
+    """A turn, or a response with its turn, was garbage collected before its end. Its host has been given back.
+
+    >>> TurnDropped("example.com", "https://example.com/forgotten").url
+    'https://example.com/forgotten'
+
+    Attributes:
+        host: the pacing host.
+        url: the URL of the turn.
+    """
+
+    host: str
+    url: str
 
 
 class Publisher:

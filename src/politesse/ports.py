@@ -263,12 +263,14 @@ class TurnRequest(NamedTuple):
         agent: the product tokens whose rules apply, the most specific first, joined by commas.
         pace: what the robots.txt of ``origin`` states for ``agent``. None if it is unknown: what was stated before
             then stays in force.
+        url: what is to be requested, to name it to others that wait for it; empty if that is unknown.
     """
 
     host: str
     origin: str
     agent: str
     pace: StatedPace | None = None
+    url: str = ""
 
 
 class Permit(Protocol):

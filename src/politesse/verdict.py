@@ -324,19 +324,22 @@ class NotYet:
     Attributes:
         not_before: the earliest Unix time of a turn; other requests may come first even then.
         bound_by: what sets that time.
+        held_by: the URL whose request is under way and has to end first; empty if there is room at the host.
     """
 
-    __slots__ = ("bound_by", "not_before")
+    __slots__ = ("bound_by", "held_by", "not_before")
 
-    def __init__(self, not_before: float, bound_by: Bound) -> None:
+    def __init__(self, not_before: float, bound_by: Bound, held_by: str = "") -> None:
         self.not_before = not_before
         self.bound_by = bound_by
+        self.held_by = held_by
 
     def __bool__(self) -> Literal[False]:
         return False
 
     def __repr__(self) -> str:
-        return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}>"
+        held = f", held by {printable(self.held_by)}" if self.held_by else ""
+        return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}{held}>"
 
 
 def utc(wall: float) -> str:

@@ -275,7 +275,7 @@ class LocalPacer:
         """Return the slot of a request, and what is stated for its agent; raises ClosedError."""
         if self._closed:
             raise ClosedError(f"the pacer is closed: there is no turn at {request.host}")
-        host, origin, name, pace = request
+        host, origin, name, pace, _ = request
         slot = self._slots.get(host)
         if slot is None:
             slot = self._new(host, now_mono)
