@@ -19,6 +19,7 @@ from politesse._tasks import is_ended_from_outside
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
+    from politesse.origin import StrOrURL
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
@@ -38,16 +39,16 @@ class ItemFilter(Generic[Item]):
 
     def __init__(
         self,
-        peek: Callable[[str], Verdict | None],
-        check: Callable[[str], Awaitable[Verdict]],
-        key: Callable[[Item], str] | None,
+        peek: Callable[[StrOrURL], Verdict | None],
+        check: Callable[[StrOrURL], Awaitable[Verdict]],
+        key: Callable[[Item], StrOrURL] | None,
         max_pending: int,
     ) -> None:
         self._peek = peek
         self._check = check
         self._key = key
         self._room = asyncio.Semaphore(max_pending - 1)  # it is waited for after an item was read, for the next one
-        self._waiting: dict[Origin, deque[tuple[Item, str]]] = {}
+        self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
         self._fetching: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
 
@@ -82,7 +83,7 @@ class ItemFilter(Generic[Item]):
 
     async def _take_in(self, item: Item) -> None:
         """Answer the item or let it wait for its robots.txt; return when there is room for the next one."""
-        url = cast("str", item) if self._key is None else self._key(item)
+        url = cast("StrOrURL", item) if self._key is None else self._key(item)
         verdict = self._peek(url)
         if verdict is not None:
             await self._answers.put((item, verdict))

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.turns import Turn, holding
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.origin import url_text
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
@@ -41,7 +42,7 @@ from politesse.verdict import Bound, NotYet, Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from politesse.origin import Origin
+    from politesse.origin import Origin, StrOrURL
 
 Item = TypeVar("Item")
 
@@ -121,7 +122,7 @@ class PoliteQueue(Generic[Item]):
         self._finished.set()
         self._agent.when_closed(self._fail)
 
-    async def put(self, url: str, item: Item | None = None, priority: int = 0) -> None:
+    async def put(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url``; wait first if there is no room at its host.
 
         Args:
@@ -131,10 +132,12 @@ class PoliteQueue(Generic[Item]):
 
         Raises:
             InvalidURL: for a URL that cannot be requested.
+            TypeError: for what is neither a str nor a yarl.URL.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
+        url = url_text(url)
         origin = self._checked_origin(url)
         while (host := self._full_host(origin)) is not None:
             try:
@@ -143,13 +146,14 @@ class PoliteQueue(Generic[Item]):
                 self._forget_if_idle(host)
         self._add(origin, url, item, priority)
 
-    def put_nowait(self, url: str, item: Item | None = None, priority: int = 0) -> None:
+    def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url`` if there is room at its host.
 
         Raises:
             asyncio.QueueFull: if there is none.
-            InvalidURL, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
+            InvalidURL, TypeError, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
         """
+        url = url_text(url)
         origin = self._checked_origin(url)
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
