@@ -4,6 +4,7 @@
 
     PolitesseError
     ├── ConfigurationError      an option has an invalid value (also a ValueError)
+    │   └── ConfigurationTypeError  an option has a value of the wrong type (also a TypeError)
     ├── InvalidURL              the text is not an absolute http(s) URL (also a ValueError)
     │   ├── ClientInvalidURL    the same from the aiohttp integration (also an aiohttp.ClientError)
     │   └── RequestInvalidURL   the same from the httpx integration (also an httpx.RequestError)
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from politesse._base_errors import ConfigurationError, PolitesseError
+from politesse._base_errors import ConfigurationError, ConfigurationTypeError, PolitesseError
 from politesse._text import printable
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClosedError",
     "ConfigurationError",
+    "ConfigurationTypeError",
     "Disallowed",
     "InvalidURL",
     "PolitesseError",

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import idna
 from yarl import URL
 
-from politesse._text import CONTROL
+from politesse._text import CONTROL, type_name
 from politesse.errors import InvalidURL
 
 StrOrURL: TypeAlias = str | URL
@@ -109,7 +109,7 @@ def url_text(url: StrOrURL, name: str = "url") -> str:
         return url
     if isinstance(url, URL):
         return str(url)
-    raise TypeError(f"{name}={url!r:.100}: give a str or yarl.URL, not {type(url).__qualname__:.50}")
+    raise TypeError(f"{name}={url!r:.100}: give a str or yarl.URL, not {type_name(url)}")
 
 
 def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from politesse._checks import check_types
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
@@ -236,6 +237,7 @@ class _Site:
 
 
 def _short(name: str) -> str:
+    check_types({"name": (name, str)}, required=True)
     words = name.split(maxsplit=1)
     short = words[0].partition("/")[0] if words else ""
     if not short:

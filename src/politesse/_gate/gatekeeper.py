@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from yarl import URL
 
+from politesse._checks import check_least, check_types, check_wait, checked_names, wrong_type
 from politesse._gate.agent import Agent, Exemption
-from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble, check_types
+from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.identity import Identity
@@ -27,7 +28,8 @@ from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
 from politesse._pacing.turns import Turn, holding, take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse._text import type_name
+from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots import Dialect
 from politesse.robots.pattern import is_plain
@@ -221,16 +223,15 @@ class AgentView:
         raises, the items before are yielded first.
 
         Raises:
-            TypeError: if ``source`` is one URL, or not iterable; if ``key`` is not callable.
-            ConfigurationError: if ``max_pending`` is not positive.
+            TypeError: if ``source`` is one URL, or not iterable.
+            ConfigurationError: if ``max_pending`` is not positive, or ``key`` not callable.
             ClosedError: if the gatekeeper is closed.
         """
         _check_several("source", source, Iterable, AsyncIterable)
         if key is not None and not callable(key):
-            raise TypeError(f"key={key!r:.100}: give a function that returns the URL of an item")
+            raise wrong_type("key", key, "a function that returns the URL of an item")
         self._state.check_usable()
-        if max_pending < 1:
-            raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
+        check_least("max_pending", max_pending, 1)
         return ItemFilter(self._peek_or_invalid, self.check, key, max_pending).run(source)
 
     @asynccontextmanager
@@ -254,7 +255,7 @@ class AgentView:
             InvalidURL: if ``url`` is no absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
-            ConfigurationError: for an exemption without a reason.
+            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
         """
         with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn, holding(turn):
             yield turn
@@ -262,6 +263,7 @@ class AgentView:
     async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
         """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it."""
         self._state.check_usable()
+        check_wait(max_wait_s)
         gate = self if exempt is None else Exemption(self._agent, exempt)
         return await take(gate, self._agent, self._state.pacer, self._state.clock, url_text(url), max_wait_s)
 
@@ -350,7 +352,7 @@ class AgentView:
             given: object = url
             if isinstance(given, str | URL):
                 raise
-            problem = f"is of type {type(given).__qualname__:.50}; give a str or yarl.URL"
+            problem = f"is of type {type_name(given)}; give a str or yarl.URL"
             return self._agent.invalid(InvalidURL(f"{given!r:.200}", problem))
 
 
@@ -493,7 +495,8 @@ class Gatekeeper(AgentView):
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_open()
-        return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, tokens))
+        names = checked_names("tokens", tokens)
+        return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
         """Set the policy for ``host``, all its schemes and ports; None removes it.
@@ -505,7 +508,8 @@ class Gatekeeper(AgentView):
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        check_types({"host": (host, str), "policy": (policy, HostPolicy)})
+        check_types({"host": (host, str)}, required=True)
+        check_types({"policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
@@ -540,12 +544,12 @@ class Gatekeeper(AgentView):
             A function that ends the subscription.
 
         Raises:
-            ConfigurationError: if ``subscriber`` is not callable.
+            ConfigurationTypeError: if ``subscriber`` is not callable.
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_open()
         if not callable(subscriber):
-            raise ConfigurationError(f"subscriber={subscriber!r:.100}: give a function")
+            raise wrong_type("subscriber", subscriber, "a function")
         return self._state.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:

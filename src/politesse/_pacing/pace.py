@@ -7,13 +7,14 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal
 
+from politesse._checks import check_ranges, check_types, wrong_type
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
 from politesse.robots.timetable import next_open
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from politesse.ports import StatedPace
 
@@ -35,7 +36,7 @@ class Limit:
     max_concurrent: int = 1
 
     def __post_init__(self) -> None:
-        _check_ranges(self, {"min_delay_s": (0.0, DAY_S), "max_concurrent": (1, 10_000)})
+        check_ranges(self, {"min_delay_s": (0.0, DAY_S), "max_concurrent": (1, 10_000)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +96,17 @@ class PacingOptions:
             "rule_of_thumb_least_s": (0.0, DAY_S),
             "adaptive_factor": (0.0, 1_000.0),
             "adaptive_max_s": (0.0, DAY_S),
-            "backoff_min_s": (0.001, self.backoff_max_s),
             "backoff_max_s": (0.001, DAY_S),
+            "backoff_min_s": (0.001, self.backoff_max_s),
         }
-        _check_ranges(self, ranges)
+        check_ranges(self, ranges)
         if self.key not in ("host", "address", "domain"):
             raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
         if not isinstance(self.scope, str):
-            raise ConfigurationError(
-                f"scope={self.scope!r:.100}: give a name, or '' to share the pace with no other gate"
-            )
+            raise wrong_type("scope", self.scope, "a name, or '' to share the pace with no other gate")
+        check_types({"address": (self.address, Limit), "domain": (self.domain, Limit)})
         for name in ("address", "domain"):
             limit = getattr(self, name)
-            if limit is not None and not isinstance(limit, Limit):
-                raise ConfigurationError(f"{name}={limit!r:.100}: give a Limit")
             if limit is not None and name == self.key:
                 raise ConfigurationError(f"key={name!r} and {name}={limit!r}: the key has min_delay_s already")
         if self.on_long_crawl_delay not in ("obey", "cap", "skip"):
@@ -184,11 +182,3 @@ def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
 def bounded(interval_s: float, options: PacingOptions) -> float:
     """Return a stated interval, capped where the options say so."""
     return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s
-
-
-def _check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
-    for name, (least, most) in ranges.items():
-        value = getattr(options, name)
-        kinds = int if isinstance(least, int) else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-            raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")

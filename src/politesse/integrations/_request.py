@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from politesse._gate.gatekeeper import AgentView
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse.errors import ConfigurationTypeError, InvalidURL
 from politesse.origin import Origin
 from politesse.robots.pattern import has_dot_segments
 
@@ -41,7 +41,7 @@ class OpenTurns(set["Turn"]):
 def check_gate(gate: object, user: str) -> None:
     """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper and no view of one."""
     if not isinstance(gate, AgentView):
-        raise ConfigurationError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
+        raise ConfigurationTypeError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
 
 
 def introduce(headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity) -> None:

@@ -19,7 +19,8 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse._checks import check_wait, wrong_type
+from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
@@ -161,8 +162,9 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         self, gate: AgentView, *, wraps: httpx.AsyncBaseTransport | None = None, max_wait_s: float | None = None
     ) -> None:
         check_gate(gate, "PoliteTransport")
+        check_wait(max_wait_s)
         if wraps is not None and not isinstance(wraps, httpx.AsyncBaseTransport):
-            raise ConfigurationError(f"wraps={wraps!r:.100}: give an asynchronous transport of httpx")
+            raise wrong_type("wraps", wraps, "an asynchronous transport of httpx")
         self._gate = gate
         self._wraps = httpx.AsyncHTTPTransport() if wraps is None else wraps
         self._max_wait_s = max_wait_s

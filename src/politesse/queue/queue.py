@@ -29,9 +29,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from politesse._checks import check_least, wrong_type
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.turns import Turn, holding
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.origin import url_text
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
@@ -99,8 +100,9 @@ class PoliteQueue(Generic[Item]):
         max_asking: int = 100,
     ) -> None:
         _check_objects(gate, on_disallowed)
-        _check_least(0, maxsize=maxsize, max_deferrals=max_deferrals)
-        _check_least(1, max_asking=max_asking)
+        check_least("maxsize", maxsize, 0)
+        check_least("max_deferrals", max_deferrals, 0)
+        check_least("max_asking", max_asking, 1)
         self._gate = gate
         self._agent = agent_of(gate)
         self._maxsize = maxsize
@@ -390,12 +392,6 @@ class PoliteQueue(Generic[Item]):
 
 def _check_objects(gate: object, on_disallowed: object) -> None:
     if not isinstance(gate, AgentView):
-        raise ConfigurationError(f"gate={gate!r:.100}: give a Gatekeeper or the result of its agent()")
+        raise wrong_type("gate", gate, "a Gatekeeper or the result of its agent()")
     if on_disallowed is not None and (not callable(on_disallowed) or inspect.iscoroutinefunction(on_disallowed)):
-        raise ConfigurationError(f"on_disallowed={on_disallowed!r:.100}: give a function that is not asynchronous")
-
-
-def _check_least(least: int, **options: int) -> None:
-    for name, value in options.items():
-        if value < least:
-            raise ConfigurationError(f"{name}={value}: give at least {least}")
+        raise wrong_type("on_disallowed", on_disallowed, "a function that is not asynchronous")

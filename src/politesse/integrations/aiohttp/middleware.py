@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from politesse._checks import check_types, check_wait
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse.errors import ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate, introduce
@@ -60,8 +61,10 @@ class RobotsMiddleware:
 
     def __init__(self, gate: AgentView, *, pace: bool = False, max_wait_s: float | None = None) -> None:
         check_gate(gate, "RobotsMiddleware")
+        check_types({"pace": (pace, bool)}, required=True)
         if max_wait_s is not None and not pace:
             raise ConfigurationError(f"max_wait_s={max_wait_s!r}: needs pace=True; without it no turn is waited for")
+        check_wait(max_wait_s)
         self._gate = gate
         self._pace = pace
         self._max_wait_s = max_wait_s

@@ -11,6 +11,7 @@ from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConne
 from multidict import CIMultiDict
 from yarl import URL
 
+from politesse._checks import check_types, check_wait
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate
@@ -110,6 +111,8 @@ class PoliteSession:
         if isinstance(gate, str):
             gate = self._own_gate = Gatekeeper(gate)
         check_gate(gate, "PoliteSession")
+        check_wait(max_wait_s)
+        check_types({"session": (session, aiohttp.ClientSession)})
         self._gate = gate
         self._own_session = session is None
         self._session = session or _session(self._gate.identity, options)
