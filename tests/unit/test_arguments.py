@@ -269,9 +269,10 @@ async def test_wrong_argument_is_refused_by_its_name(gate: Gatekeeper, case: Cas
     assert type(raised.value) is TypeError or isinstance(raised.value, ConfigurationError)
 
 
-@pytest.mark.parametrize("case", [case for case in URLS.values() if case.argument not in {"urls", "source"}])
-@pytest.mark.parametrize("bad", [bad for name, bad in BAD.items() if name != "str"])
-async def test_what_is_no_url_is_a_type_error_that_says_what_to_give(gate: Gatekeeper, case: Case, bad: object) -> None:
+@pytest.mark.parametrize("name", [name for name, case in URLS.items() if case.argument not in {"urls", "source"}])
+@pytest.mark.parametrize("kind", [kind for kind in BAD if kind != "str"])
+async def test_what_is_no_url_is_a_type_error_that_says_what_to_give(gate: Gatekeeper, name: str, kind: str) -> None:
+    case, bad = URLS[name], BAD[kind]
     with pytest.raises(TypeError) as raised:
         await _result(gate, case, bad)
     assert str(raised.value).startswith(f"{case.argument}={bad!r:.100}: give a str or yarl.URL")
