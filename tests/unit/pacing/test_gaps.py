@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
+from politesse import ConfigurationError, FetchOptions, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.ports import FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 
@@ -155,6 +156,23 @@ async def test_gates_of_one_scope_must_have_the_same_options(clock: ManualClock)
         UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="crawl", min_delay_s=9.0)
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [{"policy_tokens": {"bogus": "Token"}}, {"fetch": FetchOptions(private_addresses="deny"), "session": True}],
+    ids=["policy_tokens", "session"],
+)
+async def test_gate_that_was_not_built_is_none_of_its_scope(clock: ManualClock, refused: dict[str, Any]) -> None:
+    async with aiohttp.ClientSession() as session:
+        if "session" in refused:
+            refused = refused | {"session": session}
+        with pytest.raises(ConfigurationError) as kept:  # and with its traceback all that was built
+            Gatekeeper(UA, clock=clock, pacing=PacingOptions(scope="crawl"), **refused)
+        pacing = PacingOptions(scope="crawl", min_delay_s=9.0)
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing):
+            pass
+        assert "scope" not in str(kept.value)
 
 
 def test_limits_of_a_host_that_cannot_be_kept_are_refused_at_once(clock: ManualClock) -> None:
