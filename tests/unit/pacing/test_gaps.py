@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from politesse import ConfigurationError, FetchOptions, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
+from politesse import ClosedError, ConfigurationError, FetchOptions, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.ports import FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from politesse._gate.gatekeeper import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot) Slow/1.0 Quick/1.0"
@@ -156,6 +158,27 @@ async def test_gates_of_one_scope_must_have_the_same_options(clock: ManualClock)
         UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="crawl", min_delay_s=9.0)
     ):
         pass
+
+
+async def test_close_of_the_last_gate_of_a_scope_ends_what_they_shared(clock: ManualClock) -> None:
+    class Hanging:
+        async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+            await asyncio.Event().wait()
+            return []
+
+    pacing = PacingOptions(key="address", scope="crawl")
+    first, last = (
+        Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Hanging()) for _ in range(2)
+    )
+    before = asyncio.all_tasks()
+    waiting = asyncio.create_task(first.take_turn(f"{SITE}/robots.txt"))  # the address of its host is looked up
+    await asyncio.sleep(0.01)
+    await first.aclose()
+    with pytest.raises(ClosedError):
+        await waiting
+    assert len(asyncio.all_tasks() - before) == 1  # for the other gate
+    await last.aclose()
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize(
