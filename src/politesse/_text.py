@@ -12,6 +12,8 @@ BLANKS: Final = " \t"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
+_MAX_DESCRIBED: Final = 200  # characters of an exception
+
 
 def has_utf_8(text: str) -> bool:
     """Whether a text has a UTF-8 form: it holds no lone surrogate."""
@@ -35,6 +37,14 @@ def printable(text: str) -> str:
 def shortened(text: str, max_length: int) -> str:
     """Return at most ``max_length`` characters of remote text as ``printable`` does; ``...`` stands for the rest."""
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the message of an exception, at most 200 characters, escaped as ``printable`` does.
+
+    It never raises, even if ``str(error)`` does.
+    """
+    return printable(traceback.format_exception_only(error)[0].strip()[:_MAX_DESCRIBED])
 
 
 def printable_traceback(error: BaseException) -> str:

@@ -225,7 +225,8 @@ class AgentView:
         self._state.check_usable()
         if max_pending < 1:
             raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
-        return ItemFilter(self._peek_or_invalid, self.check, key, max_pending).run(source)
+        when_closed = self._agent.when_closed
+        return ItemFilter(self._peek_or_invalid, self.check, key, max_pending, when_closed).run(source)
 
     @asynccontextmanager
     async def turn(
