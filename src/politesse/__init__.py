@@ -18,14 +18,12 @@
     _gate/          the question before each request
 """
 
-from politesse._cache.files import FileOutcome, SiteFile, SiteFileFetched
+from politesse._cache.files import SiteFile
 from politesse._cache.options import CacheOptions
-from politesse._cache.robots import RobotsFetched
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
-from politesse._gate.state import Decided, LongDelay, MatchingBounded, Statistics
+from politesse._gate.state import Statistics
 from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.reports import AddressNotFound, HeaderOverruled
 from politesse._pacing.turns import Turn
 from politesse._sites.data_txt import DataRecord, DataTxt
 from politesse._sites.pages import DataTxtAnswer, Sitemaps
@@ -41,7 +39,17 @@ from politesse.errors import (
     TurnHeld,
     WrongEventLoop,
 )
-from politesse.events import ComponentFailed, Event
+from politesse.events import (
+    AddressNotFound,
+    ComponentFailed,
+    Decided,
+    Event,
+    HeaderOverruled,
+    LongDelay,
+    MatchingBounded,
+    RobotsFetched,
+    SiteFileFetched,
+)
 from politesse.fetch.addresses import PublicResolver
 from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
@@ -51,7 +59,7 @@ from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistic
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
 from politesse.stores.memory import MemoryStore
 from politesse.usage.model import Preference, Purpose, Usage
-from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
+from politesse.verdict import AccessResult, Bound, FileOutcome, Match, NotYet, Reason, Rule, Source, Verdict
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,7 @@
-"""Events: a layer publishes what happened, and subscribers are called. No layer knows its subscribers."""
+"""Events: a layer publishes what happened, and subscribers are called. No layer knows its subscribers.
+
+All events are defined here, except that of an optional integration, which is defined there.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse.origin import Origin
-    from politesse.verdict import Bound
+    from politesse.verdict import Bound, FileOutcome, Source, Verdict
 
 logger = logging.getLogger("politesse")
 
 
 class Event:
-    """The base of all events. Each layer defines those that it emits.
+    """The base of all events. Those of this library are defined here, whichever layer publishes them.
 
     >>> from politesse import Event, RobotsFetched
     >>> issubclass(RobotsFetched, Event)
@@ -44,6 +47,102 @@ class ComponentFailed(Event):
     origin: Origin | None
     component: str
     error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Event):
+    """A verdict was given.
+
+    Attributes:
+        verdict: the verdict.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Decided, Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def watch():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         gate.subscribe(lambda event: isinstance(event, Decided) and print(event.verdict.reason))
+        ...         await gate.check("https://example.com/")
+        >>> asyncio.run(watch())
+        unavailable
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingBounded(Event):
+    """The bound on the matching work of one decision was reached: rules that were not compared count against the URL.
+
+    A Disallow among them counts as matching, an Allow as not. Only files that are made to be slow reach the bound.
+
+    Attributes:
+        verdict: the verdict.
+
+    Example:
+        >>> from politesse import Match, MatchingBounded, Reason, Verdict
+        >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
+        >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
+        True
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFetched(Event):
+    """robots.txt was fetched, or could not be.
+
+    Attributes:
+        origin: whose.
+        status: of the answer, None where there was none.
+        fault: what went wrong, as a phrase, or empty.
+        elapsed_s: how long it took, redirects and the wait for a place included.
+        source: what holds now.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> def show(event) -> None:
+        ...     if isinstance(event, RobotsFetched):
+        ...         print(event.origin, event.status, event.source.result)
+        >>> async def main() -> None:
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         gate.subscribe(show)
+        ...         await gate.check("https://a.example/")
+        >>> asyncio.run(main())
+        https://a.example 404 unavailable
+    """
+
+    origin: Origin
+    status: int | None
+    fault: str
+    elapsed_s: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFileFetched(Event):
+    """A file of a site, not its robots.txt, was fetched, or could not be.
+
+    Attributes:
+        url: which.
+        status: of the answer, None where there was none.
+        fault: what went wrong, as a phrase, or empty.
+        outcome: what holds now.
+
+    >>> from politesse import FileOutcome
+    >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
+    >>> print(event.url, event.status, event.outcome)
+    https://example.com/data.txt 404 unknown
+    """
+
+    url: str
+    status: int | None
+    fault: str
+    outcome: FileOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +235,62 @@ class TurnDropped(Event):
 
     host: str
     url: str
+
+
+@dataclass(frozen=True, slots=True)
+class LongDelay(Event):
+    """A turn was requested at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
+
+    Attributes:
+        origin: the site.
+        delay_s: the delay that it states, in seconds.
+        done: ``"obey"``, ``"cap"`` or ``"skip"``.
+
+    Example:
+        >>> from politesse import LongDelay, Origin
+        >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
+        'skip'
+    """
+
+    origin: Origin
+    delay_s: float
+    done: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderOverruled(Event):
+    """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable or out of range.
+
+    >>> HeaderOverruled("example.com", "retry-after", "soon", 60.0).applied_s
+    60.0
+
+    Attributes:
+        host: the pacing host that sent it.
+        field: its name, in lower case.
+        value: at most 100 characters of it, printable.
+        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
+    """
+
+    host: str
+    field: str
+    value: str
+    applied_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressNotFound(Event):
+    """No address was found for a host that is paced by its address; it is paced by its name for a minute.
+
+    >>> AddressNotFound("example.com", "OSError: no such host").host
+    'example.com'
+
+    Attributes:
+        host: its name.
+        error: what the resolver reports.
+    """
+
+    host: str
+    error: str
 
 
 class Publisher:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
-from politesse._cache.files import FileOutcome
+from politesse import ComponentFailed, Event, FileOutcome, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
-from politesse._gate.state import Decided, GateState, LongDelay, MatchingBounded
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
+    from politesse._gate.state import GateState
     from politesse.clock import Clock
     from politesse.events import Event
 

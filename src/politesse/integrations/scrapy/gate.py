@@ -14,13 +14,12 @@ from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._cache.options import CacheOptions
-from politesse._cache.robots import RobotsFetched
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._pacing.pace import PacingOptions
 from politesse._text import printable, printable_traceback
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.events import ComponentFailed, Event
+from politesse.events import ComponentFailed, Event, RobotsFetched
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
 from politesse.verdict import AccessResult, utc
