@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from politesse._text import printable, printable_traceback
+from politesse._text import printable_traceback, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from politesse.verdict import Bound, FileOutcome, Source, Verdict
 
 logger = logging.getLogger("politesse")
+
+_MAX_EVENT: Final = 1_000  # characters of an event in the log
 
 
 class Event:
@@ -100,6 +102,7 @@ class RobotsFetched(Event):
         fault: what went wrong, as a phrase, or empty.
         elapsed_s: how long it took, redirects and the wait for a place included.
         source: what holds now.
+        truncated: whether the file is longer than the fetcher reads, so that its last lines are missing.
 
     Example:
         >>> import asyncio
@@ -121,6 +124,7 @@ class RobotsFetched(Event):
     fault: str
     elapsed_s: float
     source: Source
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +298,14 @@ class AddressNotFound(Event):
 
 
 class Publisher:
-    """Calls its subscribers in the order in which they subscribed.
+    """Writes events to a log, and calls its subscribers in the order in which they subscribed.
 
     A subscriber is a plain function and must not block. One that raises is logged with its traceback; the other
     subscribers are called all the same, and the decision stands. A CancelledError is logged like any other error,
     because a plain function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
+
+    Args:
+        log: called with each event that is published here; None for no log.
 
     >>> publisher = Publisher()
     >>> unsubscribe = publisher.subscribe(print)
@@ -307,9 +314,10 @@ class Publisher:
     >>> unsubscribe()
     """
 
-    __slots__ = ("subscribers",)
+    __slots__ = ("_log", "subscribers")
 
-    def __init__(self) -> None:
+    def __init__(self, log: Callable[[Event], None] | None = None) -> None:
+        self._log = () if log is None else (log,)
         self.subscribers: tuple[Callable[[Event], None], ...] = ()
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
@@ -325,12 +333,19 @@ class Publisher:
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        """Hand ``event`` to every subscriber."""
-        for subscriber in self.subscribers:
+        """Log ``event``, and hand it to every subscriber."""
+        self._call(event, (*self._log, *self.subscribers))
+
+    def forward(self, event: Event) -> None:
+        """Hand an event that another publisher has logged to every subscriber."""
+        self._call(event, self.subscribers)
+
+    def _call(self, event: Event, subscribers: tuple[Callable[[Event], None], ...]) -> None:
+        for subscriber in subscribers:
             try:
                 subscriber(event)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 - foreign code: logged in full, and the gate goes on
-                shown = printable(repr(event)), printable_traceback(error)
+                shown = shortened(repr(event), _MAX_EVENT), printable_traceback(error)
                 logger.error("a subscriber failed on %s\n%s", *shown)  # noqa: TRY400 - exc_info is not printable

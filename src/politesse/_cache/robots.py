@@ -17,7 +17,7 @@ from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
 from politesse._constants import ROBOTS_TXT
 from politesse.events import Publisher, RobotsFetched
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResult, Store
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Store
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import AccessResult, Source
 
@@ -114,7 +114,9 @@ class RobotsCache(FileCache[Entry]):
         closed = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED
         if not (closed and answer.final_url == flight.url):  # then no request was sent
             self.fetches += 1
-            self._publisher.publish(RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source))
+            truncated = isinstance(answer, FetchResponse) and answer.truncated
+            fetched = RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source, truncated)
+            self._publisher.publish(fetched)
 
     async def _entry_of(self, flight: FileFlight[Entry], judged: Judged, answer: FetchResult | None) -> Entry:
         del answer

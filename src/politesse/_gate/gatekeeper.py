@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import _get_running_loop
 from contextlib import asynccontextmanager
+from logging import DEBUG
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from politesse._gate.agent import Agent, Exemption
@@ -22,6 +23,7 @@ from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
+from politesse._log import GATE
 from politesse._pacing.turns import Turn, holding, take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse.errors import ConfigurationError, InvalidURL
@@ -153,18 +155,21 @@ class AgentView:
                     match = match_rules(url, target, rules)
                 entry.used = True
                 allowed = match.allowed
+                heard: object = self._publisher.subscribers
                 if allowed:
                     state.allowed += 1
-                elif match.reason is _DISALLOW_RULE:
-                    state.disallowed += 1
-                    allowed = state.reports
                 else:
-                    allowed = state.count(match.reason)
+                    heard = heard or match.bound_reached or GATE.isEnabledFor(DEBUG)
+                    if match.reason is _DISALLOW_RULE:
+                        state.disallowed += 1
+                        allowed = state.reports
+                    else:
+                        allowed = state.count(match.reason)
                 age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
                 if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
                     age_s = wall_age_s
                 verdict = Verdict(url, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
-                if self._publisher.subscribers:
+                if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict
         return self._agent.peek(url)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+from politesse._log import EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse.clock import run_of
@@ -76,7 +77,7 @@ class _Common:
     def __init__(self, options: PacingOptions, make: Callable[[Publisher], Pacer], clock: Clock) -> None:
         self.options = options
         self.clock = clock
-        self.publisher = Publisher()
+        self.publisher = Publisher(EventLog())  # logged once, not for each gate
         self.pacer = make(self.publisher)
         self.gates = 0
 
@@ -227,7 +228,7 @@ class SharedPacer:
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
         common.gates += 1
-        self._unsubscribe = common.publisher.subscribe(self._publisher.publish)
+        self._unsubscribe = common.publisher.subscribe(self._publisher.forward)
         for host, limits in self._limits.items():
             common.pacer.set_limits(host, *limits)
         return common
