@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
-    from politesse.ports import Pacer, Permit, Resolver, TurnRequest
+    from politesse.ports import HostPace, Pacer, Permit, Resolver, TurnRequest
     from politesse.verdict import Bound, NotYet
 
 
@@ -163,6 +163,10 @@ class SharedPacer:
         """Count a robots.txt that was fetched without a permit."""
         if not self._closed:
             self._pacer().count_fetch(host, origin, status, headers, elapsed_s)
+
+    def hosts(self) -> Mapping[str, HostPace]:
+        """Return what is known of each busy host, through all gates of the scope; nothing before the first use."""
+        return {} if self._common is None else self._common.pacer.hosts()
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""
