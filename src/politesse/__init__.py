@@ -2,7 +2,7 @@
 
 ::
 
-    origin, verdict, errors, events, clock, ports   the words, and the ports between the rooms
+    origin, verdict, errors, events, host_status, clock, ports   the words, and the ports between the rooms
     usage/          what sites say about the use of their content, beside the verdict
     robots/         what a robots.txt says: lexer, groups, rules (pure)
     page/           what a page itself says: META robots, X-Robots-Tag, its links (pure)
@@ -53,6 +53,7 @@ from politesse.events import (
 from politesse.fetch.addresses import PublicResolver
 from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
+from politesse.host_status import HostStatus, RobotsStatus
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
@@ -85,6 +86,7 @@ __all__ = [
     "Gatekeeper",
     "HeaderOverruled",
     "HostPolicy",
+    "HostStatus",
     "InvalidURL",
     "Limit",
     "LongDelay",
@@ -107,6 +109,7 @@ __all__ = [
     "Reason",
     "RejectedSitemap",
     "RobotsFetched",
+    "RobotsStatus",
     "RobotsTxt",
     "Rule",
     "SiteFile",

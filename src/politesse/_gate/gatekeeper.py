@@ -19,6 +19,7 @@ from politesse._gate.agent import Agent, Exemption
 from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble, check_types
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
+from politesse._gate.hosts_known import hosts_known
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch.options import FetchOptions
+    from politesse.host_status import HostStatus
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Usage
 
@@ -541,6 +543,31 @@ class Gatekeeper(AgentView):
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
         )
+
+    def hosts(self) -> Mapping[str, HostStatus]:
+        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
+
+        It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
+        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
+        gatekeeper is closed; then no robots.txt is known any more.
+
+        Returns:
+            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper
+            >>> from politesse.testing import ManualClock, ScriptedFetcher
+            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
+            >>> async def show():
+            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=ManualClock()) as gate:
+            ...         async with gate.turn("https://example.com/page"):
+            ...             for status in gate.hosts().values():
+            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
+            >>> asyncio.run(show())
+            10.0 crawl-delay https://example.com/page successful
+        """
+        return hosts_known(self._state)
 
     def __repr__(self) -> str:
         cache = self._state.cache
