@@ -559,8 +559,9 @@ class Gatekeeper(AgentView):
             >>> from politesse import Gatekeeper
             >>> from politesse.testing import ManualClock, ScriptedFetcher
             >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
+            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
             >>> async def show():
-            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=ManualClock()) as gate:
+            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
             ...         async with gate.turn("https://example.com/page"):
             ...             for status in gate.hosts().values():
             ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
