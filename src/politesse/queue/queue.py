@@ -30,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._gate.gatekeeper import AgentView, agent_of
-from politesse._pacing.turns import Turn, holding
+from politesse._pacing.held import Turn
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
@@ -169,7 +169,7 @@ class PoliteQueue(Generic[Item]):
         """
         turn, item = await self._take()
         try:
-            with turn, holding(turn):
+            with turn:
                 yield QueuedTurn(turn, item)
         finally:
             self._under_way -= 1
