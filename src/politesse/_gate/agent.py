@@ -87,9 +87,9 @@ class Agent:
             verdict = self.verdict(self.plain_evidence(url, target, entry), entry)
         return verdict
 
-    def invalid(self, url: str, error: InvalidURL) -> Verdict:
+    def invalid(self, error: InvalidURL) -> Verdict:
         """Return the verdict on what is no URL."""
-        return self._verdict(url, Judgement(WITHOUT_RULE[Reason.INVALID_URL], error.problem))
+        return self._verdict(error.url, Judgement(WITHOUT_RULE[Reason.INVALID_URL], error.problem))
 
     def exempted(self, url: str, reason: str) -> Verdict:
         """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.

@@ -33,7 +33,7 @@ from weakref import WeakSet
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.held import Turn, in_turn
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
-from politesse.origin import Origin
+from politesse.origin import Origin, url_text
 from politesse.queue.crawl import CrawledQueue
 from politesse.queue.crawlable import CrawlableQueue
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
@@ -45,6 +45,7 @@ from politesse.verdict import Bound, NotYet, Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
 
+    from politesse.origin import StrOrURL
 
 Item = TypeVar("Item")
 
@@ -127,7 +128,7 @@ class PoliteQueue(CrawlableQueue[Item]):
         self._finished.set()
         self._agent.when_closed(self._fail)
 
-    async def put(self, url: str, item: Item | None = None, priority: int = 0) -> None:
+    async def put(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
 
         Args:
@@ -137,10 +138,12 @@ class PoliteQueue(CrawlableQueue[Item]):
 
         Raises:
             InvalidURL: for a URL that cannot be requested.
+            TypeError: for what is neither a str nor a yarl.URL.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
+        url = url_text(url)
         origin = self._checked_origin(url)
         while (host := self._full_host(origin)) is not None:
             try:
@@ -150,13 +153,14 @@ class PoliteQueue(CrawlableQueue[Item]):
         if not self._is_seen(url):
             self._add(origin, url, item, priority)
 
-    def put_nowait(self, url: str, item: Item | None = None, priority: int = 0) -> None:
+    def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
         Raises:
             asyncio.QueueFull: if there is no room, for a producer.
-            InvalidURL, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
+            InvalidURL, TypeError, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
         """
+        url = url_text(url)
         origin = self._checked_origin(url)
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
