@@ -12,6 +12,10 @@ BLANKS: Final = " \t"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
+_MAX_DESCRIBED: Final = 200  # characters of an exception
+_MAX_LINE: Final = 500  # characters of a line of a traceback
+_MAX_LINES: Final = 100
+
 
 def has_utf_8(text: str) -> bool:
     """Whether a text has a UTF-8 form: it holds no lone surrogate."""
@@ -44,10 +48,19 @@ def type_name(value: object) -> str:
     return kind.__qualname__[:50] if package == "builtins" else f"{package}.{kind.__qualname__}"[:50]
 
 
+def described(error: BaseException) -> str:
+    """Return the type and the message of an exception, at most 200 characters, escaped as ``printable`` does.
+
+    It never raises, even if ``str(error)`` does.
+    """
+    return printable(traceback.format_exception_only(error)[0].strip()[:_MAX_DESCRIBED])
+
+
 def printable_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` for a log, with unprintable characters escaped, which ``exc_info`` does not do.
 
-    Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record.
+    Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record. Long
+    lines are shortened, and of many lines the last ones are kept, which say what was raised.
     """
-    lines = "".join(traceback.format_exception(error)).split("\n")
-    return "\n".join(f"  {printable(line)}" for line in lines if line)
+    lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
+    return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

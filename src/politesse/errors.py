@@ -14,12 +14,13 @@
     ├── StoreError              a store could not read or write a record
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
+    ├── PageFailed              a crawl gives up a URL because of what its server answered
     ├── TurnHeld                the task holds this host's turn already (also a RuntimeError)
     └── Disallowed              robots.txt, its absence or a policy forbids the request; carries the verdict
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-QueueClosed is defined in ``politesse.queue``, and those of the integrations in theirs.
+QueueClosed and PageFailed are defined in ``politesse.queue``, and those of the integrations in theirs.
 
 A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
 """

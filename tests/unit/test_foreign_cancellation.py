@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
-from politesse._cache.files import FileOutcome
+from politesse import (
+    AddressNotFound,
+    ComponentFailed,
+    Event,
+    FileOutcome,
+    Gatekeeper,
+    Limit,
+    MemoryStore,
+    PacingOptions,
+    Reason,
+)
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 
@@ -30,7 +39,14 @@ class Odd(BaseException):
     """No Exception, and nothing that stops a program."""
 
 
-FOREIGN = [asyncio.CancelledError, GeneratorExit, Odd]
+class Unspeakable(Exception):
+    """Has no words."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+FOREIGN = [asyncio.CancelledError, GeneratorExit, Odd, Unspeakable]
 STOPPING = [KeyboardInterrupt, SystemExit]
 
 
@@ -141,7 +157,7 @@ async def test_cancellation_raised_for_data_txt_is_an_answer_too(error: type[Bas
 
 
 @pytest.mark.parametrize("error", FOREIGN)
-async def test_cancellation_raised_by_a_resolver_has_the_host_paced_by_its_name(error: type[BaseException]) -> None:
+async def test_error_raised_by_a_resolver_has_the_host_paced_by_its_name(error: type[BaseException]) -> None:
     class Confused:
         async def resolve(self, host: str, port: int, /) -> Sequence[str]:
             raise error
@@ -149,8 +165,13 @@ async def test_cancellation_raised_by_a_resolver_has_the_host_paced_by_its_name(
     pacing = PacingOptions(address=Limit())
     clock = ManualClock(autojump=True)
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Confused())
+    events: list[Event] = []
+    gate.subscribe(events.append)
     async with gate, gate.turn(URL) as turn:
         assert turn.verdict
+    (event,) = (event for event in events if isinstance(event, AddressNotFound))
+    assert event.host == "example.com"
+    assert error.__name__ in event.error
 
 
 async def test_cancellation_raised_by_a_delete_of_the_store_cancels_no_caller() -> None:

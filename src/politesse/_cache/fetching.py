@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from traceback import format_exception_only
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse._cache.outcome import names_another
 from politesse._http.redirects import Hops
 from politesse._tasks import is_ended_from_outside
-from politesse._text import printable
+from politesse._text import described
 from politesse.events import ComponentFailed, Publisher
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from politesse.origin import Origin
-
-_MAX_SHOWN: Final = 200  # characters of an error
 
 
 async def revalidate(fetch: Callable[[FetchRequest], Awaitable[FetchResult]], request: FetchRequest) -> FetchResult:
@@ -55,8 +52,7 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
 
 def internal_fault(component: str, error: BaseException, url: str) -> FetchFault:
     """Return the fault that stands for an unexpected exception. It never raises, even if ``str(error)`` does."""
-    described = printable(format_exception_only(error)[0].strip()[:_MAX_SHOWN])
-    return FetchFault(FaultKind.INTERNAL, f"{component} failed with {described}", url)
+    return FetchFault(FaultKind.INTERNAL, f"{component} failed with {described(error)}", url)
 
 
 async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult | None:

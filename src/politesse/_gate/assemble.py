@@ -19,6 +19,7 @@ from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
 from politesse._gate.policy_tokens import PolicyTokens
 from politesse._gate.state import GateState
+from politesse._log import EventLog
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
@@ -119,15 +120,17 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     identity = Identity.of(options.user_agent, options.token)
     purposes = checked_purposes(options.enforce_usage)
     clock = options.clock or SystemClock()
-    publisher = Publisher()
+    publisher = Publisher(EventLog())
     pacing = options.pacing or PacingOptions()
     resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
-    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
+    policy_tokens = PolicyTokens(options.policy_tokens) if options.policy_tokens else None
     cache_options = options.cache or CacheOptions()
     fetcher = options.fetcher or AiohttpFetcher(
         options.user_agent, options.fetch, session=options.session, resolver=resolver
     )
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
+    # The last that may raise: it joins the scope, which only the close of the gate leaves.
+    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
     cache = RobotsCache(
         PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
@@ -145,7 +148,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         publisher,
         own_name=identity.agent,
         reports=options.mode == "report",
-        policy_tokens=PolicyTokens(options.policy_tokens) if options.policy_tokens else None,
+        policy_tokens=policy_tokens,
     )
 
     def files_for(agent: Agent, max_days: int) -> SiteFiles:

@@ -5,20 +5,22 @@ any other waits behind its origin, for which one task fetches robots.txt once an
 it. The caller's generator takes from the queue of answers. Two bounds hold: ``max_pending`` items are read and not yet
 yielded, and at most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. The last thing in
 the queue is the error of the source, or None; it is put there when all items that were read have been answered. An
-error of the gate is put there at once. The generator cancels all tasks when it ends, however it ends.
+error of the gate is put there at once, and so is ClosedError when the gate closes: the source may yield nothing more.
+The generator cancels all tasks when it ends, however it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from politesse._tasks import is_ended_from_outside
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
+    from politesse.errors import ClosedError
     from politesse.origin import StrOrURL
     from politesse.verdict import Verdict
 
@@ -35,6 +37,7 @@ class ItemFilter(Generic[Item]):
         check: returns the verdict on a URL, fetching robots.txt first if necessary.
         key: returns the URL of an item; None if the items are URLs.
         max_pending: how many items may be read and not yet yielded; positive.
+        when_closed: see ``Agent.when_closed``.
     """
 
     def __init__(
@@ -43,18 +46,21 @@ class ItemFilter(Generic[Item]):
         check: Callable[[StrOrURL], Awaitable[Verdict]],
         key: Callable[[Item], StrOrURL] | None,
         max_pending: int,
+        when_closed: Callable[[Callable[[ClosedError], None]], None],
     ) -> None:
         self._peek = peek
         self._check = check
         self._key = key
+        self._when_closed = when_closed
         self._room = asyncio.Semaphore(max_pending - 1)  # it is waited for after an item was read, for the next one
         self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
-        self._fetching: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
 
     async def run(self, source: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[Item, Verdict], None]:
         """Yield each item with its verdict; see ``AgentView.filter``."""
         reader = asyncio.get_running_loop().create_task(self._read_all(source))
+        self._when_closed(self._close)
         try:
             while isinstance(answer := await self._answers.get(), tuple):
                 self._room.release()
@@ -62,15 +68,15 @@ class ItemFilter(Generic[Item]):
             if answer is not None:
                 raise answer
         finally:
-            tasks = [reader, *self._fetching]
+            tasks = [reader, *self._answering]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read_all(self, source: Iterable[Item] | AsyncIterable[Item]) -> None:
         failure = await _error_of(self._read(source))
-        if self._fetching:
-            await asyncio.wait(self._fetching)
+        if self._answering:
+            await asyncio.wait(self._answering)
         await self._answers.put(failure)
 
     async def _read(self, source: Iterable[Item] | AsyncIterable[Item]) -> None:
@@ -91,12 +97,19 @@ class ItemFilter(Generic[Item]):
             origin = Origin.of(url)
             if origin not in self._waiting:
                 self._waiting[origin] = deque()
-                task = asyncio.get_running_loop().create_task(self._answer_all(origin))
-                self._fetching.add(task)
-                task.add_done_callback(self._fetching.discard)
+                self._start(self._answer_all(origin))
             self._waiting[origin].append((item, url))
             await asyncio.sleep(0)  # a source that never waits must not starve the loop
         await self._room.acquire()
+
+    def _close(self, error: ClosedError) -> None:
+        """Have ``error`` raised after all that was answered before; the queue of answers may be full."""
+        self._start(self._answers.put(error))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
     async def _answer_all(self, origin: Origin) -> None:
         if (failure := await _error_of(self._answer(origin))) is not None:

@@ -13,6 +13,7 @@ import asyncio
 from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, Iterable
 from contextlib import asynccontextmanager
+from logging import DEBUG
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from yarl import URL
@@ -22,11 +23,13 @@ from politesse._gate.agent import Agent, Exemption
 from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
+from politesse._gate.hosts_known import hosts_known
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
-from politesse._pacing.turns import Turn, holding, take, take_now
+from politesse._log import GATE
+from politesse._pacing.turns import take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse._text import type_name
 from politesse.errors import InvalidURL
@@ -42,11 +45,13 @@ if TYPE_CHECKING:
     import aiohttp
 
     from politesse._cache.options import CacheOptions
+    from politesse._pacing.held import Turn
     from politesse._pacing.pace import PacingOptions
     from politesse._sites.data_txt import FieldNames
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch.options import FetchOptions
+    from politesse.host_status import HostStatus
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Usage
 
@@ -161,18 +166,21 @@ class AgentView:
                     match = match_rules(text, target, rules)
                 entry.used = True
                 allowed = match.allowed
+                heard: object = self._publisher.subscribers
                 if allowed:
                     state.allowed += 1
-                elif match.reason is _DISALLOW_RULE:
-                    state.disallowed += 1
-                    allowed = state.reports
                 else:
-                    allowed = state.count(match.reason)
+                    heard = heard or match.bound_reached or GATE.isEnabledFor(DEBUG)
+                    if match.reason is _DISALLOW_RULE:
+                        state.disallowed += 1
+                        allowed = state.reports
+                    else:
+                        allowed = state.count(match.reason)
                 age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
                 if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
                     age_s = wall_age_s
                 verdict = Verdict(text, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
-                if self._publisher.subscribers:
+                if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict
         return self._agent.peek(text)
@@ -232,7 +240,8 @@ class AgentView:
             raise wrong_type("key", key, "a function that returns the URL of an item")
         self._state.check_usable()
         check_least("max_pending", max_pending, 1)
-        return ItemFilter(self._peek_or_invalid, self.check, key, max_pending).run(source)
+        when_closed = self._agent.when_closed
+        return ItemFilter(self._peek_or_invalid, self.check, key, max_pending, when_closed).run(source)
 
     @asynccontextmanager
     async def turn(
@@ -241,7 +250,9 @@ class AgentView:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
         It covers one hop: request without following redirects, and take the next turn after leaving this one. The
-        pause to the next request counts from the end of the block, however it ends.
+        pause to the next request counts from the end of the block, however it ends. Within the block, PoliteSession,
+        PoliteTransport and RobotsMiddleware make the request to ``url`` in this turn, in child tasks as well, and end
+        it with their response. They record the answer; for any other client call ``turn.observe``.
 
         Args:
             url: what to request.
@@ -252,16 +263,20 @@ class AgentView:
         Raises:
             Disallowed: if it may not be requested, even if that is found out after the wait.
             TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
+            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already.
             InvalidURL: if ``url`` is no absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
             ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
         """
-        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn, holding(turn):
+        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
             yield turn
 
     async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
-        """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it."""
+        """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it.
+
+        No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
+        """
         self._state.check_usable()
         check_wait(max_wait_s)
         gate = self if exempt is None else Exemption(self._agent, exempt)
@@ -565,6 +580,32 @@ class Gatekeeper(AgentView):
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
         )
+
+    def hosts(self) -> Mapping[str, HostStatus]:
+        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
+
+        It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
+        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
+        gatekeeper is closed; then no robots.txt is known any more.
+
+        Returns:
+            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper
+            >>> from politesse.testing import ManualClock, ScriptedFetcher
+            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
+            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
+            >>> async def show():
+            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
+            ...         async with gate.turn("https://example.com/page"):
+            ...             for status in gate.hosts().values():
+            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
+            >>> asyncio.run(show())
+            10.0 crawl-delay https://example.com/page successful
+        """
+        return hosts_known(self._state)
 
     def __repr__(self) -> str:
         cache = self._state.cache

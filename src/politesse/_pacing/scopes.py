@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cachetools import TLRUCache
 
-from politesse._pacing.reports import AddressNotFound
 from politesse._tasks import is_ended_from_outside
+from politesse._text import described
 from politesse.errors import ClosedError, ConfigurationError
+from politesse.events import AddressNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +94,7 @@ class ByAddress:
     Args:
         resolver: finds the addresses.
         clock: how long they are kept goes by its monotonic time.
-        publisher: hears of AddressNotFound.
+        publisher: receives AddressNotFound.
     """
 
     def __init__(self, resolver: Resolver, clock: Clock, publisher: Publisher) -> None:
@@ -156,8 +157,8 @@ class ByAddress:
         except BaseException as error:
             if is_ended_from_outside(error, task):
                 raise
-            # Of somebody else's resolver: told, and the host paced by its name.
-            self._publisher.publish(AddressNotFound(host, f"{type(error).__name__}: {error}"))
+            # A user's resolver may raise anything. It is published, and the host is paced by its name.
+            self._publisher.publish(AddressNotFound(host, described(error)))
             address, kept_s = host, _RETRY_S
         self._found[host] = (address, kept_s)
         return address

@@ -12,9 +12,14 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from politesse._pacing.held import in_turn
+from politesse.errors import TurnHeld
 from politesse.queue.waiting import WaitingTasks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse._gate.agent import Agent
     from politesse.origin import Origin
 
 Item = TypeVar("Item")
@@ -27,6 +32,8 @@ class QueuedUrl(Generic[Item]):
     Attributes:
         number: counts the calls of ``put``.
         origin_queue: where it waits.
+        hops: the URLs that redirected here, in a crawl.
+        attempt: how often it was put in a crawl, because its host was to be asked later.
         in_heads: whether it is in the ``heads`` of its host.
     """
 
@@ -35,6 +42,8 @@ class QueuedUrl(Generic[Item]):
     url: str
     item: Item | None
     origin_queue: OriginQueue[Item]
+    hops: tuple[str, ...] = ()
+    attempt: int = 1
     in_heads: bool = False
 
     def __lt__(self, other: QueuedUrl[Item]) -> bool:
@@ -81,12 +90,21 @@ class HostQueue(Generic[Item]):
     scheduled: bool = False
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
-    def add(self, origin: Origin, priority: int, number: int, url: str, item: Item | None) -> OriginQueue[Item]:
+    def add(
+        self,
+        origin: Origin,
+        priority: int,
+        number: int,
+        url: str,
+        item: Item | None,
+        hops: tuple[str, ...] = (),
+        attempt: int = 1,
+    ) -> OriginQueue[Item]:
         """Queue a URL; return the queue of its origin, whose head ``push_head`` may have to enter."""
         origin_queue = self.origins.get(origin)
         if origin_queue is None:
             origin_queue = self.origins[origin] = OriginQueue(self, origin)
-        heapq.heappush(origin_queue.urls, QueuedUrl(priority, number, url, item, origin_queue))
+        heapq.heappush(origin_queue.urls, QueuedUrl(priority, number, url, item, origin_queue, hops, attempt))
         self.size += 1
         return origin_queue
 
@@ -124,3 +142,15 @@ class HostQueue(Generic[Item]):
             self.push_head(origin_queue)
         else:
             del self.origins[origin_queue.origin]
+
+
+def refuse_to_wait_for_itself(agent: Agent, hosts: Iterable[HostQueue[Item]]) -> None:
+    """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: there may be no other end."""
+    if not in_turn():
+        return
+    waiting = [host for host in hosts if host.size]
+    held = [agent.turn_in_the_way(host.key) for host in waiting]
+    for host, turn in zip(waiting, held, strict=True):
+        if turn is not None and None not in held:
+            [origin_queue, *_] = host.origins.values()
+            raise TurnHeld(origin_queue.urls[0].url, held_by=turn.url)

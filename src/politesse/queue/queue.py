@@ -27,30 +27,33 @@ import inspect
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
 
 from politesse._checks import check_least, wrong_type
 from politesse._gate.gatekeeper import AgentView, agent_of
-from politesse._pacing.turns import Turn, holding
+from politesse._pacing.held import Turn, in_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL
-from politesse.origin import url_text
-from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
+from politesse.origin import Origin, url_text
+from politesse.queue.crawl import CrawledQueue
+from politesse.queue.crawlable import CrawlableQueue
+from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
 from politesse.queue.waiting import WaitingTasks
 from politesse.verdict import Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
-    from politesse.origin import Origin, StrOrURL
+    from politesse.origin import StrOrURL
 
 Item = TypeVar("Item")
 
 _BATCH: Final = 100
 
 
-class PoliteQueue(Generic[Item]):
+class PoliteQueue(CrawlableQueue[Item]):
     r"""URLs in, turns out: each as soon as its host is ready, the hosts taking turns.
 
     Within a host the lowest priority goes first, and of the same priority what was put first. A URL that may not be
@@ -61,7 +64,9 @@ class PoliteQueue(Generic[Item]):
 
     Args:
         gate: grants the turns. Callers of ``gate.turn`` for the same host go first.
-        maxsize: how many URLs may wait at each host; 0 for any number. Turns under way do not count.
+        maxsize: how many URLs may wait at each host before the ``put`` of a producer waits; 0 for any number. Turns
+            under way do not count. Within a turn (in child tasks, too), and in a task that has taken a turn of this
+            queue, ``put`` never waits and adds beyond it: the task would wait for itself.
         on_disallowed: called with the item, or the URL if there is no item, and the verdict, by the worker that finds
             the URL disallowed. If it raises, that worker's ``turn`` raises.
         max_deferrals: see above; 0 or more.
@@ -111,6 +116,7 @@ class PoliteQueue(Generic[Item]):
         self._hosts: dict[str, HostQueue[Item]] = {}
         self._ready: deque[HostQueue[Item]] = deque()
         self._workers = WaitingTasks()
+        self._consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         self._prefetcher: RobotsPrefetcher[Item] = RobotsPrefetcher(
             gate.check, self._agent.clock, self._workers, max_asking, max_deferrals, self._unblocked, self._fail
         )
@@ -125,7 +131,7 @@ class PoliteQueue(Generic[Item]):
         self._agent.when_closed(self._fail)
 
     async def put(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
-        """Queue ``url``; wait first if there is no room at its host.
+        """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
 
         Args:
             url: what to request.
@@ -146,37 +152,41 @@ class PoliteQueue(Generic[Item]):
                 await host.putters.wait()
             finally:
                 self._forget_if_idle(host)
-        self._add(origin, url, item, priority)
+        if not self._is_seen(url):
+            self._add(origin, url, item, priority)
 
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
-        """Queue ``url`` if there is room at its host.
+        """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
         Raises:
-            asyncio.QueueFull: if there is none.
+            asyncio.QueueFull: if there is no room, for a producer.
             InvalidURL, TypeError, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
         """
         url = url_text(url)
         origin = self._checked_origin(url)
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
-        self._add(origin, url, item, priority)
+        if not self._is_seen(url):
+            self._add(origin, url, item, priority)
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[QueuedTurn[Item], None]:
         """Wait until some host is ready, and hold a turn there while the block runs.
 
         The pause to the next request counts from the end of the block. However the block ends, the URL is done then:
-        put it again to retry it. The turn covers one hop; do not take another at the same host within the block.
+        put it again to retry it. The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
 
         Raises:
             QueueClosed: if the queue is closed and empty.
+            TurnHeld: if this task holds the turns of all hosts that have URLs: it would wait for itself.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
-        turn, item = await self._take()
+        self._consumers.add(asyncio.current_task())
+        turn, queued = await self._take()
         try:
-            with turn, holding(turn):
-                yield QueuedTurn(turn, item)
+            with turn:
+                yield QueuedTurn(turn, queued)
         finally:
             self._under_way -= 1
             self._finish_if_done()
@@ -241,23 +251,46 @@ class PoliteQueue(Generic[Item]):
         if self._closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
         host = self._hosts.get(origin.pacing_host)
-        return host if host is not None and 0 < self._maxsize <= host.size else None
+        if host is None or not 0 < self._maxsize <= host.size or in_turn():
+            return None
+        return None if asyncio.current_task() in self._consumers else host
 
-    def _add(self, origin: Origin, url: str, item: Item | None, priority: int) -> None:
+    def _add(
+        self,
+        origin: Origin,
+        url: str,
+        item: Item | None,
+        priority: int,
+        hops: tuple[str, ...] = (),
+        attempt: int = 1,
+    ) -> None:
         key = origin.pacing_host
         host = self._hosts.get(key)
         if host is None:
             host = self._hosts[key] = HostQueue(key)
         self._puts += 1
-        origin_queue = host.add(origin, priority, self._puts, url, item)
+        origin_queue = host.add(origin, priority, self._puts, url, item, hops, attempt)
         self._size += 1
+        if self._failure is not None:
+            return  # a crawl puts back what was under way; nothing hands it out
         self._finished.clear()
         if len(origin_queue.urls) == 1 and self._gate.peek(url) is None:
             self._prefetcher.add(origin_queue)
         host.push_head(origin_queue)
         self._schedule(host)
 
-    async def _take(self) -> tuple[Turn, Item | None]:
+    def _crawled(self) -> CrawledQueue[Item]:
+        def enter(url: str, item: Item | None, priority: int, hops: tuple[str, ...], attempt: int) -> None:
+            self._add(Origin.of(url), url, item, priority, hops, attempt)
+
+        def urls() -> Iterator[QueuedUrl[Item]]:
+            return (
+                queued for host in self._hosts.values() for origin in host.origins.values() for queued in origin.urls
+            )
+
+        return CrawledQueue(self._gate, self.turn, self.join, self.statistics, lambda: not self._closed, urls, enter)
+
+    async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
         try:
             while True:
                 self._raise_failure()
@@ -269,13 +302,14 @@ class PoliteQueue(Generic[Item]):
                 if self._ready:
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
+                    refuse_to_wait_for_itself(self._agent, self._hosts.values())
                     self._prefetcher.start_fetches(at_least=self._max_asking)
                     await self._workers.wait()
         finally:
             if self._ready:
                 self._workers.wake()
 
-    def _try_ready(self) -> tuple[Turn, Item | None] | None:
+    def _try_ready(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a ready host grants, or None if a batch of tries finds none."""
         for _ in range(_BATCH):
             if not self._ready:
@@ -286,7 +320,7 @@ class PoliteQueue(Generic[Item]):
                 return taken
         return None
 
-    def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, Item | None] | None:
+    def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Act on the answer to the next URL of a host, as the theory of operation lists it."""
         queued = host.head()
         answer: Turn | NotYet | Verdict
@@ -302,7 +336,7 @@ class PoliteQueue(Generic[Item]):
             self._remove(queued)
             if host.has_head():
                 self._wait_for_pacer(origin_queue)
-            return answer, queued.item
+            return answer, queued
         if isinstance(answer, Verdict):
             self._defer_or_refuse(queued, answer)
         elif answer.bound_by is Bound.ROBOTS_TXT:
@@ -327,6 +361,8 @@ class PoliteQueue(Generic[Item]):
             if self._on_disallowed is not None:
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
+            if self._crawl is not None:
+                self._crawl.note_refusal(queued.url)
             self._finish_if_done()
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:

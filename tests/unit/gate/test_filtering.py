@@ -8,6 +8,7 @@ import pytest
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
 from politesse._gate.filtering import ItemFilter
+from politesse._gate.gatekeeper import agent_of
 from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
@@ -285,12 +286,82 @@ async def test_error_of_the_gate_is_raised_although_the_source_yields_nothing_mo
     assert asyncio.all_tasks() == before
 
 
+class Idle:
+    """A source that yields URLs, and then nothing for ever; it notes its end."""
+
+    def __init__(self, *given: str) -> None:
+        self.given = given
+        self.idle = asyncio.Event()
+        self.ended = False
+
+    async def urls(self) -> AsyncIterator[str]:
+        try:
+            for url in self.given:
+                yield url
+            self.idle.set()
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+
+
+async def test_close_ends_the_wait_for_an_idle_source(fetcher: ScriptedFetcher) -> None:
+    gate, source = Gatekeeper(UA, fetcher=fetcher), Idle()
+    before = asyncio.all_tasks()
+    first = asyncio.ensure_future(anext(gate.filter(source.urls())))
+    await source.idle.wait()
+    await gate.aclose()
+    with pytest.raises(ClosedError):
+        async with asyncio.timeout(5):
+            await first
+    assert source.ended
+    assert asyncio.all_tasks() == before
+
+
+async def test_filter_of_an_idle_source_that_is_first_used_after_the_close_raises(fetcher: ScriptedFetcher) -> None:
+    gate = Gatekeeper(UA, fetcher=fetcher)
+    judged = gate.filter(Idle().urls())
+    await gate.aclose()
+    with pytest.raises(ClosedError):
+        async with asyncio.timeout(5):
+            await anext(judged)
+
+
+@pytest.mark.parametrize(("count", "read"), [(5, 5), (101, 101), (102, 102), (250, 102)])
+async def test_close_loses_no_answer_to_what_was_read(fetcher: ScriptedFetcher, count: int, read: int) -> None:
+    gate, source = Gatekeeper(UA, fetcher=fetcher), Idle(*urls(count))
+    await gate.check_batch(f"https://s{n}.example/" for n in range(10))
+    judged = gate.filter(source.urls())
+    seen = [(await anext(judged))[0]]
+
+    async def see_the_rest() -> None:
+        async for item, _ in judged:
+            seen.append(item)
+
+    for _ in range(1_000):  # until it is idle, or 100 answers wait and one more for its place among them
+        await asyncio.sleep(0)
+    await gate.aclose()
+    with pytest.raises(ClosedError):
+        await asyncio.wait_for(see_the_rest(), 5)
+    assert seen == list(urls(read))
+
+
+async def test_task_that_is_cancelled_while_the_gate_closes_stays_cancelled(fetcher: ScriptedFetcher) -> None:
+    gate, source = Gatekeeper(UA, fetcher=fetcher), Idle()
+    first = asyncio.ensure_future(anext(gate.filter(source.urls())))
+    await source.idle.wait()
+    first.cancel()
+    await gate.aclose()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert source.ended
+
+
 async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper) -> None:
-    items: ItemFilter[str] = ItemFilter(gate.peek, gate.check, None, 10)
+    items: ItemFilter[str] = ItemFilter(gate.peek, gate.check, None, 10, agent_of(gate).when_closed)
     async with aclosing(items.run(f"https://n{n}.example/" for n in range(200))) as judged:
         assert len([item async for item in judged]) == 200
     assert not items._waiting
-    assert not items._fetching
+    assert not items._answering
 
 
 async def test_key_that_raises_loses_no_earlier_item() -> None:

@@ -211,6 +211,7 @@ async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) 
     assert "'example.com'" not in caplog.text
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize(
     ("settings", "shares"),
     [

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
+from politesse import ClosedError, ConfigurationError, FetchOptions, Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.ports import FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from politesse._gate.gatekeeper import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot) Slow/1.0 Quick/1.0"
@@ -155,6 +158,44 @@ async def test_gates_of_one_scope_must_have_the_same_options(clock: ManualClock)
         UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="crawl", min_delay_s=9.0)
     ):
         pass
+
+
+async def test_close_of_the_last_gate_of_a_scope_ends_what_they_shared(clock: ManualClock) -> None:
+    class Hanging:
+        async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+            await asyncio.Event().wait()
+            return []
+
+    pacing = PacingOptions(key="address", scope="crawl")
+    first, last = (
+        Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Hanging()) for _ in range(2)
+    )
+    before = asyncio.all_tasks()
+    waiting = asyncio.create_task(first.take_turn(f"{SITE}/robots.txt"))  # the address of its host is looked up
+    await asyncio.sleep(0.01)
+    await first.aclose()
+    with pytest.raises(ClosedError):
+        await waiting
+    assert len(asyncio.all_tasks() - before) == 1  # for the other gate
+    await last.aclose()
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [{"policy_tokens": {"bogus": "Token"}}, {"fetch": FetchOptions(private_addresses="deny"), "session": True}],
+    ids=["policy_tokens", "session"],
+)
+async def test_gate_that_was_not_built_is_none_of_its_scope(clock: ManualClock, refused: dict[str, Any]) -> None:
+    async with aiohttp.ClientSession() as session:
+        if "session" in refused:
+            refused = refused | {"session": session}
+        with pytest.raises(ConfigurationError) as kept:  # and with its traceback all that was built
+            Gatekeeper(UA, clock=clock, pacing=PacingOptions(scope="crawl"), **refused)
+        pacing = PacingOptions(scope="crawl", min_delay_s=9.0)
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing):
+            pass
+        assert "scope" not in str(kept.value)
 
 
 def test_limits_of_a_host_that_cannot_be_kept_are_refused_at_once(clock: ManualClock) -> None:
