@@ -23,8 +23,8 @@ from politesse._cache.options import CacheOptions
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.state import Statistics
+from politesse._pacing.held import Turn
 from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.turns import Turn
 from politesse._sites.data_txt import DataRecord, DataTxt
 from politesse._sites.pages import DataTxtAnswer, Sitemaps
 from politesse.errors import (

@@ -17,6 +17,7 @@ from weakref import WeakMethod
 
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
 from politesse._log import GATE
+from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
+    from politesse._pacing.held import Turn
     from politesse.clock import Clock
     from politesse.events import Event
 
@@ -182,6 +184,13 @@ class Agent:
         if self.known_entry(origin) is None:
             for name in self._all_names:
                 self.state.cache.ask_ahead(origin, name)
+
+    def turn_in_the_way(self, host: str) -> Turn | None:
+        """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
+        state = self.state
+        policy = state.policies.get(host)
+        limit = None if policy is None else policy.max_concurrent
+        return turn_in_the_way(state.pacer, host, state.pacing.max_concurrent if limit is None else limit)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.
