@@ -36,36 +36,32 @@ from tests.unit.conftest import UA
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from politesse.testing import Answer
+
 SITE = "https://example.com"
 ORIGIN = Origin.of(SITE)
 AT = 1_800_000_000.0  # 2027-01-15T08:00:00Z, where a ManualClock begins
 STEERING = "\x1b]0;owned\x07\x9b2J\u202e\r\n2026-01-01 CRITICAL forged\u2028"
 
 
-def source(result: AccessResult, at_wall: float = AT, **given: float | str | None) -> Source:
+def source(result: AccessResult, **given: float | str) -> Source:
     robots_url = f"{SITE}/robots.txt"
-    return Source(robots_url, result, None, robots_url, at_wall, at_wall + 60.0, **given)  # type: ignore[arg-type]
+    return Source(robots_url, result, None, robots_url, AT, AT + 60.0, **given)  # type: ignore[arg-type]
 
 
-def fetched(
-    result: AccessResult, status: int | None, at_wall: float = AT, **given: float | str | None
-) -> RobotsFetched:
-    fault = str(given.get("fault", ""))
-    return RobotsFetched(ORIGIN, status, fault, 0.25, source(result, at_wall, **given))
+def fetched(result: AccessResult, status: int | None, **given: float | str) -> RobotsFetched:
+    return RobotsFetched(ORIGIN, status, str(given.get("fault", "")), 0.25, source(result, **given))
+
+
+def bounded(url: str = f"{SITE}/x") -> MatchingBounded:
+    match = Match(Reason.DISALLOW_RULE, bound_reached=True)
+    return MatchingBounded(
+        Verdict(url, "examplebot", allowed=False, match=match, source=source(AccessResult.SUCCESSFUL))
+    )
 
 
 def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *, allowed: bool = False) -> Decided:
     return Decided(Verdict(url, "examplebot", allowed, match or Match(Reason.POLICY_DENY), note=note))
-
-
-BOUNDED = Verdict(
-    f"{SITE}/x",
-    "examplebot",
-    False,
-    Match(Reason.DISALLOW_RULE, bound_reached=True),
-    source(AccessResult.SUCCESSFUL),
-)
-CLOSED = {"fault": "the server answered with status 503", "not_before": AT + 60.0}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +135,7 @@ CLOSED = {"fault": "the server answered with status 503", "not_before": AT + 60.
             f"robots.txt of {SITE} was fetched in 0.25 s: 200, successful",
         ),
         (
-            fetched(AccessResult.UNREACHABLE, 503, **CLOSED),
+            fetched(AccessResult.UNREACHABLE, 503, fault="the server answered with status 503", not_before=AT + 60.0),
             "cache",
             "INFO",
             (
@@ -194,7 +190,7 @@ CLOSED = {"fault": "the server answered with status 503", "not_before": AT + 60.
             f"{SITE}/x would be disallowed for examplebot: policy-deny (paused)",
         ),
         (
-            MatchingBounded(BOUNDED),
+            bounded(),
             "gate",
             "WARNING",
             (
@@ -230,7 +226,7 @@ def test_what_allows_and_what_is_unknown_is_not_logged(event: Event, caplog: pyt
 @pytest.mark.parametrize(
     "event",
     [
-        MatchingBounded(BOUNDED),
+        bounded(),
         LongDelay(ORIGIN, 3_600.0, "cap"),
         HeaderOverruled("example.com", "retry-after", "soon", 60.0),
         AddressNotFound("example.com", "OSError"),
@@ -262,7 +258,7 @@ def hostile() -> list[Event]:
         SiteFileFetched(url, None, url, FileOutcome.RETRY),
         ComponentFailed(ORIGIN, "store", ValueError(url)),
         denial(url, note=url),
-        MatchingBounded(Verdict(url, "examplebot", False, Match(Reason.DISALLOW_RULE, bound_reached=True))),
+        bounded(url),
     ]
 
 
@@ -292,7 +288,8 @@ class Unshown:
         raise AssertionError("formatted for nobody")
 
 
-def test_line_that_no_handler_wants_is_not_formatted() -> None:
+def test_line_that_no_handler_wants_is_not_formatted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "politesse")
     EventLog()(SiteFileFetched(f"{SITE}/data.txt", None, "", Unshown()))  # type: ignore[arg-type]
     EventLog()(LongWait("example.com", f"{SITE}/2", 61.0, Unshown(), ""))  # type: ignore[arg-type]
 
@@ -338,7 +335,7 @@ async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_lo
 
 
 async def test_second_spell_is_logged_like_the_first(caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
-    spell = [FetchResponse(500, f"{SITE}/robots.txt", {"retry-after": "3600"}), 404]
+    spell: list[Answer] = [FetchResponse(500, f"{SITE}/robots.txt", {"retry-after": "3600"}), 404]
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: [*spell, *spell]}), clock=clock) as gate:
         for _ in range(4):
             await gate.check(f"{SITE}/")
@@ -400,8 +397,11 @@ async def test_gates_that_share_a_pacer_log_its_events_once(
     ):
         for gate in (one, other):
             gate.subscribe(seen.append)
-            async with gate.turn(f"{SITE}/") as turn:
-                turn.observe(429, {"retry-after": "soon"} if gate is other else None)
+            await gate.check(f"{SITE}/")
+            async with gate.turn(f"{SITE}/1"):
+                pass
+        async with other.turn(f"{SITE}/2") as turn:
+            turn.observe(429, {"retry-after": "soon"})
     overruled = [event for event in seen if isinstance(event, HeaderOverruled)]
     assert len(overruled) == 2  # each gate has its subscriber
     assert len([line for line in lines(caplog, "INFO") if "retry-after that is unreadable" in line]) == 1
