@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from politesse._pacing.pace import stated_pace, visit_from
@@ -70,14 +71,12 @@ def _pace(
     rules = [entry.rules[agent] for entry in entries if agent in entry.rules]
     stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
     if known is None:
-        return HostPace(host, stated.interval_s, stated.bound_by, open_wall)
+        known = HostPace(host, 0.0, stated.bound_by, now_wall)
     if stated.interval_s > known.interval_s:
-        # No turn has taught it to the pacer: the last request was that of robots.txt, at the soonest.
-        since_s = min(entry.age_s(now_mono, now_wall) for entry in entries)
+        # No turn has taught it to the pacer: the last request that counts is that of robots.txt, at the soonest.
+        since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
         next_wall = max(known.not_before_wall, now_wall - since_s + stated.interval_s)
-        known = replace(
-            known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before_wall=max(next_wall, now_wall)
-        )
+        known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before_wall=next_wall)
     return replace(known, not_before_wall=max(known.not_before_wall, open_wall))
 
 
