@@ -357,6 +357,33 @@ class AgentView:
         reserved = await AgentReservations(self._agent, self._parts.reservations).learn(Origin.of(url))
         return with_reserved(verdict.site_usage, reserved).usage(url)
 
+    def hosts(self) -> Mapping[str, HostStatus]:
+        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
+
+        The pace is that of all agents together; before the first turn at a host, what its robots.txt states for this
+        one. It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
+        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
+        gatekeeper is closed; then no robots.txt is known any more.
+
+        Returns:
+            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper
+            >>> from politesse.testing import ManualClock, ScriptedFetcher
+            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
+            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
+            >>> async def show():
+            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
+            ...         async with gate.turn("https://example.com/page"):
+            ...             for status in gate.hosts().values():
+            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
+            >>> asyncio.run(show())
+            10.0 crawl-delay https://example.com/page successful
+        """
+        return hosts_known(self._state, self._name)
+
     def _peek_or_invalid(self, url: StrOrURL) -> Verdict | None:
         """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
         try:
@@ -580,32 +607,6 @@ class Gatekeeper(AgentView):
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
         )
-
-    def hosts(self) -> Mapping[str, HostStatus]:
-        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
-
-        It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
-        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
-        gatekeeper is closed; then no robots.txt is known any more.
-
-        Returns:
-            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
-
-        Example:
-            >>> import asyncio
-            >>> from politesse import Gatekeeper
-            >>> from politesse.testing import ManualClock, ScriptedFetcher
-            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
-            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
-            >>> async def show():
-            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
-            ...         async with gate.turn("https://example.com/page"):
-            ...             for status in gate.hosts().values():
-            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
-            >>> asyncio.run(show())
-            10.0 crawl-delay https://example.com/page successful
-        """
-        return hosts_known(self._state)
 
     def __repr__(self) -> str:
         cache = self._state.cache

@@ -65,8 +65,12 @@ class PacingOptions:
         adaptive_factor: wait this many times the smoothed response time; 0 for off. Fast answers shorten it again, with
             any status but 429 and 5xx.
         adaptive_max_s: but at most so many seconds; 0 to a day.
-        backoff_min_s: how long 429 or 503 closes a host the first time, doubled each time; positive.
-        backoff_max_s: how long at the most, whatever Retry-After says.
+        backoff_min_s: for how long at least 429 or 503 closes a host, in seconds; positive. The first one closes it
+            for four times its interval if that is longer, each further one for twice as long up to 15 minutes, and
+            each other answer halves it. That of a robots.txt closes it for a minute, doubled up to an hour.
+        backoff_max_s: for how long at the most, whatever Retry-After says.
+        max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
+            positive, infinite for never.
         scope: a name. All gates of one process and event loop that give the same one share their pace, and must have
             the same options. Empty: a gate shares it with none. ``"process"`` beside a shared store says that pacing
             per process is intended.
@@ -83,8 +87,9 @@ class PacingOptions:
     rule_of_thumb_least_s: float = 10.0
     adaptive_factor: float = 1.0
     adaptive_max_s: float = 60.0
-    backoff_min_s: float = 60.0
+    backoff_min_s: float = 10.0
     backoff_max_s: float = DAY_S
+    max_turn_s: float = 600.0
     scope: str = ""
 
     def __post_init__(self) -> None:
@@ -98,6 +103,7 @@ class PacingOptions:
             "adaptive_max_s": (0.0, DAY_S),
             "backoff_max_s": (0.001, DAY_S),
             "backoff_min_s": (0.001, self.backoff_max_s),
+            "max_turn_s": (0.001, float("inf")),
         }
         check_ranges(self, ranges)
         if self.key not in ("host", "address", "domain"):

@@ -184,7 +184,7 @@ class PushyPacer(LocalPacer):
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         now_mono = self._clock.monotonic()
-        return self._stamp(*self._enter(request, now_mono), now_mono)
+        return self._stamp(*self._enter(request, now_mono), request.url, now_mono)
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         self._clock.call_later(0, callback)
