@@ -157,11 +157,16 @@ async def test_response_that_is_dropped_partly_read_ends_its_turn_when_its_body_
         await until(lambda: gc.collect() >= 0 and not turns(gate))
 
 
+async def drop_stream(client: httpx.AsyncClient, url: str) -> None:
+    await client.send(client.build_request("GET", url), stream=True)
+    gc.collect()
+
+
 async def test_stream_of_httpx_that_is_dropped_is_reported(
     site: Site, gate: Gatekeeper, client: httpx.AsyncClient, dropped: list[TurnDropped]
 ) -> None:
     with pytest.warns(ResourceWarning, match=r"a response of .*/slow was dropped"):
-        await client.send(client.build_request("GET", f"{site.base}/slow"), stream=True)
+        await drop_stream(client, f"{site.base}/slow")
     await until(lambda: turns(gate) == 0)
     assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
 
