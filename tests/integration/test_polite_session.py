@@ -16,6 +16,7 @@ from politesse import (
     Gatekeeper,
     InvalidURL,
     TooFar,
+    WrongEventLoop,
 )
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import Exchange, ScriptedFetcher, assert_polite
@@ -637,3 +638,11 @@ async def test_options_of_a_session_do_not_go_with_a_given_one(gate: Gatekeeper)
             PoliteSession(gate, session=own, headers={"X-More": "1"})
         with pytest.raises(ConfigurationError, match="default"):
             PoliteSession("aiohttp/3.14", session=own)
+
+
+def test_session_outside_of_an_event_loop_is_refused_by_a_clear_error() -> None:
+    with pytest.raises(WrongEventLoop, match="create a PoliteSession inside a coroutine") as caught:
+        PoliteSession(UA)
+    assert isinstance(caught.value, RuntimeError)
+    with pytest.raises(WrongEventLoop):
+        PoliteSession(Gatekeeper(UA))
