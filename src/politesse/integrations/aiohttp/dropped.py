@@ -78,10 +78,11 @@ def collect_when_dropped(response: ClientResponse) -> None:
     """Let ``response`` be collected when the program drops it, unless its content is in use."""
     # There is no public name for these. Where aiohttp has changed them, the response is kept alive as before.
     callbacks = getattr(response.content, "_eof_callbacks", None)
-    at_end = getattr(response, "_response_eof", None)
-    if isinstance(callbacks, list) and at_end in callbacks:
-        callbacks[callbacks.index(at_end)] = partial(_call, WeakMethod(at_end))
-        response.__class__ = _watched(type(response))
+    at_end: Callable[[], None] | None = getattr(response, "_response_eof", None)
+    if at_end is not None and isinstance(callbacks, list) and at_end in callbacks:
+        weak: WeakMethod[Callable[[], None]] = WeakMethod(at_end)
+        callbacks[callbacks.index(at_end)] = partial(_call, weak)
+        response.__class__ = _watched(type(response))  # type: ignore[arg-type] # a class is hashable by its metaclass
 
 
 def _call(method: WeakMethod[Callable[[], None]]) -> None:
@@ -101,7 +102,7 @@ def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
 
         @property
         def content(self) -> StreamReader:
-            self.__class__ = response_class
+            self.__class__ = response_class  # type: ignore[assignment]
             stream: StreamReader = self.content
             stream.on_eof(self._response_eof)  # after the weak one, so without effect but for the reference
             return stream
