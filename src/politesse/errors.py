@@ -10,7 +10,7 @@
     │   └── RequestInvalidURL   the same from the httpx integration (also an httpx.RequestError)
     ├── ClosedError             the gatekeeper is closed (also a RuntimeError)
     │   └── QueueClosed         the queue is closed, and empty for a reader
-    ├── WrongEventLoop          the gatekeeper belongs to another event loop (also a RuntimeError)
+    ├── WrongEventLoop          the gatekeeper belongs to another event loop, or none runs (also a RuntimeError)
     ├── StoreError              a store could not read or write a record
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
@@ -100,14 +100,16 @@ class ClosedError(PolitesseError, RuntimeError):
 
 
 class WrongEventLoop(PolitesseError, RuntimeError):
-    """A gatekeeper is used in another event loop than the one in which it was used first.
+    """A gatekeeper is used in another event loop than that of its first use, or what needs one is used outside of any.
 
     >>> issubclass(WrongEventLoop, RuntimeError)
     True
     """
 
-    def __init__(self) -> None:
-        super().__init__("this gatekeeper was first used in another event loop: create one for each event loop")
+    def __init__(
+        self, problem: str = "this gatekeeper was first used in another event loop: create one for each event loop"
+    ) -> None:
+        super().__init__(problem)
 
 
 class StoreError(PolitesseError):

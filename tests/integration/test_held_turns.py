@@ -10,7 +10,7 @@ import httpx
 import pytest
 from yarl import URL
 
-from politesse import Disallowed, Gatekeeper, HostPolicy, PacingOptions, TurnHeld
+from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, TurnHeld
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from politesse.queue import PoliteQueue
@@ -18,7 +18,7 @@ from tests.integration.sites import EAGER, UA, Site, turns, until
 from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from politesse import Turn
 
@@ -82,7 +82,7 @@ CLIENTS: dict[str, Callable[[Gatekeeper], Client]] = {
 
 
 @pytest.fixture(params=CLIENTS)
-async def client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Client]:  # type: ignore[override]
+async def client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Client]:
     made = CLIENTS[request.param](gate)
     yield made
     await made.aclose()
@@ -114,14 +114,16 @@ async def test_request_within_a_turn_of_the_gate_uses_that_turn(site: Site, gate
 
 async def test_child_tasks_use_the_turn_of_their_parent(site: Site, gate: Gatekeeper, client: Client) -> None:
     async with gate.turn(f"{site.base}/1") as turn:
-        assert await asyncio.gather(client.get(turn.url)) == [200]
+        [status] = await asyncio.gather(client.get(turn.url))
+        assert status == 200
     async with gate.turn(f"{site.base}/2") as turn:
         assert await asyncio.wait_for(client.get(turn.url), 5) == 200
 
 
 async def test_two_child_tasks_share_no_turn(site: Site, gate: Gatekeeper, client: Client) -> None:
     async with gate.turn(f"{site.base}/page") as turn:
-        assert await asyncio.gather(client.get(turn.url), client.get(turn.url)) == [200, 200]
+        statuses = await asyncio.gather(*(client.get(turn.url) for _ in range(2)))
+    assert statuses == [200, 200]
     first, second = (seen for seen in site.seen if seen.path == "/page")
     assert first.ended <= second.started
 
@@ -131,7 +133,7 @@ async def test_answer_is_recorded_once(site: Site, gate: Gatekeeper, client: Cli
         assert await client.get(turn.url) == 503
         turn.observe(503, {"Retry-After": "86400"})  # out of place: the integration has recorded the answer
     refused = gate.try_turn(f"{site.base}/page")
-    assert not refused
+    assert isinstance(refused, NotYet)
     assert refused.not_before - gate._state.clock.wall() == pytest.approx(3_600, abs=60)
 
 
@@ -318,7 +320,7 @@ async def test_turn_that_ends_in_another_task_is_held_no_longer(site: Site, gate
 
 
 async def test_turn_that_is_entered_in_one_context_ends_in_another(site: Site, gate: Gatekeeper) -> None:
-    async def held() -> AsyncIterator[str]:
+    async def held() -> AsyncGenerator[str, None]:
         async with gate.turn(f"{site.base}/1") as turn:
             yield turn.url
 

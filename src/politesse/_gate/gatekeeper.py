@@ -285,8 +285,8 @@ class AgentView:
     def try_turn(self, url: StrOrURL) -> Turn | NotYet:
         """Return a turn if there is one now, else when there may be one. It waits for nothing.
 
-        The robots.txt of an unknown origin is fetched in the background. A turn that is not entered is given back with
-        a ResourceWarning.
+        The robots.txt of an unknown origin is fetched in the background. A turn that is dropped before its end gives
+        its host back with a ResourceWarning.
 
         Raises:
             Disallowed: if ``url`` may not be requested.
