@@ -25,6 +25,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from politesse._constants import DAY_S
+from politesse._http.ratelimit import quota_fields
+from politesse._pacing.backoff import CLOSING
 from politesse._tasks import ends_within
 from politesse._text import printable
 from politesse.errors import Disallowed, TooFar
@@ -61,15 +63,17 @@ class Turn:
     Attributes:
         url: the URL that may be requested.
         verdict: why.
+        may_close: whether an answer was observed that may have closed the host: a 429, a 503 or a quota.
     """
 
-    __slots__ = ("_entered", "_permit", "url", "verdict")
+    __slots__ = ("_entered", "_permit", "may_close", "url", "verdict")
 
     def __init__(self, verdict: Verdict, permit: Permit | None) -> None:
         self.url = verdict.url
         self.verdict = verdict
         self._permit: Permit | None = permit
         self._entered = False
+        self.may_close = False
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
         """Record what the server answered, as soon as its headers are known: they set the pace of this host.
@@ -83,6 +87,7 @@ class Turn:
         """
         if self._permit is not None:
             lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
+            self.may_close = self.may_close or status in CLOSING or bool(quota_fields(lower))
             self._permit.observe(status, lower)
 
     def end(self) -> None:
