@@ -278,7 +278,7 @@ class AgentView:
         No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
         """
         self._state.check_usable()
-        check_wait(max_wait_s)
+        check_wait("max_wait_s", max_wait_s)
         gate = self if exempt is None else Exemption(self._agent, exempt)
         return await take(gate, self._agent, self._state.pacer, self._state.clock, url_text(url), max_wait_s)
 

@@ -58,9 +58,9 @@ class CrawlPage(Generic[Item]):
     item: Item | None
     hops: tuple[str, ...]
     attempt: int
-    _put: Callable[[str, object, Item | None, int], bool] = field(repr=False, compare=False)
+    _put: Callable[[str, object, Item | None, float], bool] = field(repr=False, compare=False)
 
-    def put(self, link: str | URL, item: Item | None = None, priority: int = 0) -> bool:
+    def put(self, link: str | URL, item: Item | None = None, priority: float = 0) -> bool:
         """Queue what a link of this page refers to, if it is new. Never waits.
 
         Args:
