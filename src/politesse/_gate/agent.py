@@ -63,21 +63,30 @@ class Agent:
 
     def peek(self, url: str) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None; see ``AgentView.peek``."""
+        verdict = self.judged(url)
+        return None if verdict is None else self.counted(verdict)
+
+    def judged(self, url: str) -> Verdict | None:
+        """Return what ``peek`` does, neither counted nor published."""
         self.state.check_usable()
         origin, target = split(url)
-        verdict = self.by_policy(url, origin)
-        if verdict is not None:
-            return verdict
+        settled = settle(self._policy(origin))
+        if settled is not None:
+            return self._made(url, settled)
         entry = self.known_entry(origin)
         if entry is not None:
             evidence = self.evidence(url, target, entry)
             return None if evidence is None else self.verdict(evidence, entry)
         match = match_without_file(url, target, self.state.cache.normalise)
-        return self._verdict(url, Judgement(match)) if match.reason is Reason.ROBOTS_TXT else None
+        return self._made(url, Judgement(match)) if match.reason is Reason.ROBOTS_TXT else None
 
     async def check(self, url: str) -> Verdict:
         """Return the verdict on ``url``, fetching what has to be known first; see ``AgentView.check``."""
-        verdict = self.peek(url)
+        return self.counted(await self.learn(url))
+
+    async def learn(self, url: str) -> Verdict:
+        """Return what ``check`` does, neither counted nor published."""
+        verdict = self.judged(url)
         if verdict is None:
             origin, target = split(url)
             entry = await self.entry(origin)
@@ -91,6 +100,8 @@ class Agent:
     def exempted(self, url: str, reason: str) -> Verdict:
         """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
 
+        It is neither counted nor published.
+
         Raises:
             InvalidURL: if ``url`` is none.
             ClosedError: if the gatekeeper is closed.
@@ -99,8 +110,8 @@ class Agent:
         origin, _ = split(url)
         policy = self._policy(origin)
         if policy is not None and policy.deny:
-            return self._verdict(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
-        return self._verdict(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
+            return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
+        return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
 
     def by_policy(self, url: str, origin: Origin) -> Verdict | None:
         """Return the verdict of a host policy that denies or exempts; None where robots.txt decides."""
@@ -137,8 +148,15 @@ class Agent:
         return Evidence(url, target, normalise, policy, entry.source.result, rules, site_usage)
 
     def verdict(self, evidence: Evidence, entry: Entry) -> Verdict:
-        """Return the judgement on ``evidence`` as a verdict, counted and published."""
-        return self._verdict(evidence.url, judge(evidence), entry, evidence.site_usage)
+        """Return the judgement on ``evidence`` as a verdict, neither counted nor published."""
+        return self._made(evidence.url, judge(evidence), entry, evidence.site_usage)
+
+    def counted(self, verdict: Verdict) -> Verdict:
+        """Count and publish a verdict that is given now."""
+        self.state.count(verdict.reason)
+        if self.state.publisher.subscribers:
+            self.publish_verdict(verdict)
+        return verdict
 
     def match(self, url: str, target: str, entry: Entry, name: str) -> Match:
         """Return whether the robots.txt of ``entry`` permits an agent to request ``url``."""
@@ -251,18 +269,21 @@ class Agent:
     def _verdict(
         self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
     ) -> Verdict:
-        """Make, count and publish a verdict. ``entry`` is its source, unless a host policy decided."""
+        """Make, count and publish a verdict."""
+        return self.counted(self._made(url, judgement, entry, site_usage))
+
+    def _made(
+        self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
+    ) -> Verdict:
+        """Make a verdict. ``entry`` is its source, unless a host policy decided."""
         state, match = self.state, judgement.match
-        allowed = state.count(match.reason)
         source, age_s = None, 0.0
         if entry is not None and match.reason not in BY_POLICY:
             source, age_s = entry.source, entry.age_s(state.clock.monotonic(), state.clock.wall())
             if judgement.not_before is not None:
                 source = replace(source, not_before=judgement.not_before)
-        verdict = Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
-        if state.publisher.subscribers:
-            self.publish_verdict(verdict)
-        return verdict
+        allowed = match.allowed or state.reports
+        return Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
 
 
 class Exemption:
@@ -281,10 +302,10 @@ class Exemption:
         self._agent = agent
         self._reason = reason
 
-    async def check(self, url: str, /) -> Verdict:
+    async def learn(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""
         return self._agent.exempted(url, self._reason)
 
-    def peek(self, url: str, /) -> Verdict:
+    def judged(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""
         return self._agent.exempted(url, self._reason)

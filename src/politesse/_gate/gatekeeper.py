@@ -262,7 +262,7 @@ class AgentView:
         No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
         """
         self._state.check_usable()
-        gate = self if exempt is None else Exemption(self._agent, exempt)
+        gate = self._agent if exempt is None else Exemption(self._agent, exempt)
         return await take(gate, self._agent, self._state.pacer, self._state.clock, url, max_wait_s)
 
     def try_turn(self, url: str) -> Turn | NotYet:
