@@ -108,6 +108,8 @@ class Agent:
     def exempted(self, url: str, reason: str) -> Verdict:
         """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
 
+        It is neither counted nor published.
+
         Raises:
             InvalidURL: if ``url`` is none.
             ClosedError: if the gatekeeper is closed.
@@ -116,8 +118,8 @@ class Agent:
         origin, _ = split(url)
         policy = self._policy(origin)
         if policy is not None and policy.deny:
-            return self._verdict(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
-        return self._verdict(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
+            return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
+        return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
 
     def by_policy(self, url: str, origin: Origin) -> Verdict | None:
         """Return the verdict of a host policy that denies or exempts; None where robots.txt decides."""
@@ -173,7 +175,7 @@ class Agent:
         """
         state = self.state
         state.check_usable()
-        return take_now(_Uncounted(self), self, state.pacer, state.clock, url)
+        return take_now(self.judged, self, state.pacer, state.clock, url)
 
     def wait_too_long(self, url: str, answer: NotYet) -> Verdict:
         """Return the verdict on a URL whose host is not waited for any longer, neither counted nor published."""
@@ -322,16 +324,6 @@ class Agent:
         return Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
 
 
-class _Uncounted:
-    """Answers as its agent does, and counts and publishes no verdict."""
-
-    __slots__ = ("check", "peek")
-
-    def __init__(self, agent: Agent) -> None:
-        self.check = agent.learn
-        self.peek = agent.judged
-
-
 class Exemption:
     """Answers for requests that are exempt from robots.txt for a reason.
 
@@ -348,10 +340,10 @@ class Exemption:
         self._agent = agent
         self._reason = reason
 
-    async def check(self, url: str, /) -> Verdict:
+    async def learn(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""
         return self._agent.exempted(url, self._reason)
 
-    def peek(self, url: str, /) -> Verdict:
+    def judged(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""
         return self._agent.exempted(url, self._reason)

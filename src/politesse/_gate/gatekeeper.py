@@ -279,7 +279,7 @@ class AgentView:
         """
         self._state.check_usable()
         check_wait("max_wait_s", max_wait_s)
-        gate = self if exempt is None else Exemption(self._agent, exempt)
+        gate = self._agent if exempt is None else Exemption(self._agent, exempt)
         return await take(gate, self._agent, self._state.pacer, self._state.clock, url_text(url), max_wait_s)
 
     def try_turn(self, url: StrOrURL) -> Turn | NotYet:
@@ -295,7 +295,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        return take_now(self, self._agent, self._state.pacer, self._state.clock, url_text(url))
+        return take_now(self.peek, self._agent, self._state.pacer, self._state.clock, url_text(url))
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return what an origin says in its data.txt about its datasets.

@@ -223,18 +223,19 @@ async def test_closures_by_others_that_follow_each_other_count_as_one(gate: Gate
         assert not worker.done()
 
 
-async def test_a_host_held_by_another_turn_for_hours_is_waited_for(
-    queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
-) -> None:
-    async with gate.turn(f"{A}/elsewhere"):
+async def test_a_host_held_by_another_turn_for_hours_is_waited_for(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=math.inf))
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    async with gate, gate.turn(f"{A}/elsewhere") as turn:
         await queue.put(f"{A}/1")
         async with waiting(queue) as [worker]:
             await clock.sleep(3 * 3_600)
             assert not worker.done()
             assert queue.statistics().refused == 0
             assert running_timers(clock) <= 3
-    async with queue.turn() as turn:
-        assert turn.url == f"{A}/1"
+            turn.end()
+            await clock.sleep(1)
+            assert await worker == f"{A}/1"
 
 
 async def test_the_timer_of_the_waits_ends_with_the_queue(gate: Gatekeeper, clock: ManualClock) -> None:
@@ -356,7 +357,7 @@ async def test_the_count_of_deferrals_does_without_the_seconds(
 ) -> None:
     fetcher.answers[A] = 503
     fetcher.answers[B] = gone(B)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="max_deferrals= is deprecated"):
         queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=4)
     for origin in (A, B):
         await queue.put(f"{origin}/1")
