@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
+_is_logged: Final = GATE.isEnabledFor  # for denials
 
 
 class AgentView:
@@ -170,7 +171,7 @@ class AgentView:
                 if allowed:
                     state.allowed += 1
                 else:
-                    heard = heard or match.bound_reached or GATE.isEnabledFor(DEBUG)
+                    heard = heard or match.bound_reached or _is_logged(DEBUG)
                     if match.reason is _DISALLOW_RULE:
                         state.disallowed += 1
                         allowed = state.reports
