@@ -71,7 +71,7 @@ class LocalPacer:
         self._busy = BusyHosts(options)
         self._slots = self._busy.slots
         self._held_long: HeldLong[Started] = HeldLong(
-            clock, options.max_turn_s, self._busy.under_way, self._expire, self._note_holder
+            clock, options.max_turn_s, self._busy.under_way, self._reports.expire, self._look_behind
         )
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
@@ -142,11 +142,7 @@ class LocalPacer:
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed; None if it is open."""
         slot = self._slots.get(host)
-        if slot is None or slot.bearing is None:
-            return None
-        now_wall = self._wall()
-        closed_until_wall = slot.heard(self._monotonic(), now_wall).closed_until_wall
-        return closed_until_wall if closed_until_wall > now_wall else None
+        return None if slot is None else slot.closed_until(self._monotonic(), self._wall())
 
     def count_fetch(
         self,
@@ -338,7 +334,7 @@ class LocalPacer:
             slot.waiters.move_to_end(waiter, last=False)
         if is_head:
             self._arm(slot)
-        self._look_behind(slot, now_mono)
+        self._look_behind(slot.holder, now_mono)
         if (wait_s := self._ready_mono(slot, agent) - now_mono) > LONG_S:
             self._reports.waits(slot, waiter, wait_s, slot.bound_by)
         return waiter, alarm
@@ -378,7 +374,7 @@ class LocalPacer:
             if self._is_ready(slot, head.agent, now_mono):
                 head.wake()
             else:
-                self._look_behind(slot, now_mono)
+                self._look_behind(slot.holder, now_mono)
                 self._arm(slot)
         elif slot.watchers:
             self._call_watcher(slot, now_mono)
@@ -398,16 +394,8 @@ class LocalPacer:
                 break
         self._arm(slot)  # the host is forgotten at the last look, unless a request has started
 
-    def _expire(self, permit: Started, now_mono: float) -> None:
-        if permit.under_way:
-            permit.expire()
-            self._reports.expired(permit.host, permit.url, now_mono - permit.started_mono)
-
-    def _note_holder(self, permit: Started, now_mono: float) -> None:
-        if (slot := self._slots.get(permit.host)) is not None:
-            self._look_behind(slot, now_mono)
-
-    def _look_behind(self, slot: Slot, now_mono: float) -> None:
-        """Have a long wait for a host that is held for long published: now, or in its time."""
-        if (again_mono := self._reports.held(slot, now_mono)) is not None:
+    def _look_behind(self, holder: Started | None, now_mono: float) -> None:
+        """Have a long wait behind a request that is under way for long published: now, or in its time."""
+        slot = None if holder is None else self._slots.get(holder.host)
+        if slot is not None and (again_mono := self._reports.held(slot, now_mono)) is not None:
             self._wakeups.look_later(slot, again_mono)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._pacing.held_long import LONG_S
 from politesse._pacing.slot import NEVER
@@ -56,6 +56,27 @@ class AddressNotFound(Event):
     error: str
 
 
+class Held(Protocol):
+    """A permit that may expire.
+
+    Attributes:
+        host: the pacing host.
+        url: what is requested; empty if that is unknown.
+        started_mono: when it was stamped.
+    """
+
+    host: str
+    url: str
+    started_mono: float
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+
+    def expire(self) -> None:
+        """End it because it was held for too long."""
+
+
 class Reports:
     """Publishes what a pacer finds out about its hosts, nothing twice.
 
@@ -89,9 +110,11 @@ class Reports:
         slot.closed_mono = NEVER
         self.publish(HostOpened(slot.host))
 
-    def expired(self, host: str, url: str, held_s: float) -> None:
-        """Publish that a turn has expired."""
-        self.publish(TurnExpired(host, url, held_s))
+    def expire(self, permit: Held, now_mono: float) -> None:
+        """End a permit that was held for too long, and publish it; unless it has ended."""
+        if permit.under_way:
+            permit.expire()
+            self.publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
 
     def waits(self, slot: Slot, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
         """Publish a long wait, once for each cause: until a waiter of the host has had its turn within LONG_S again."""

@@ -150,10 +150,9 @@ class ScopedPacer:
             "domain": ByDomain,
             "address": lambda: ByAddress(resolver, clock, publisher),
         }
-        self._reports = Reports(publisher)
         self._under_way: dict[ScopedPermit, None] = {}
         self._held_long: HeldLong[ScopedPermit] = HeldLong(
-            clock, options.max_turn_s, self._under_way.keys, self._expire
+            clock, options.max_turn_s, self._under_way.keys, Reports(publisher).expire
         )
         self._first = make(replace(options, max_turn_s=inf))
         self._finders = [finders[options.key]()]
@@ -301,11 +300,6 @@ class ScopedPacer:
         if not self._held_long.is_armed:
             self._held_long.arm()
         return ScopedPermit(permits, request, self._under_way, self._clock.monotonic(), waited=waited)
-
-    def _expire(self, permit: ScopedPermit, now_mono: float) -> None:
-        if permit.under_way:
-            permit.expire()
-            self._reports.expired(permit.host, permit.url, now_mono - permit.started_mono)
 
     async def _keys(self, host: str, max_wait_s: float | None) -> list[str]:
         """Return the key of each scope, looking it up if need be; raises TooFar if that takes too long."""

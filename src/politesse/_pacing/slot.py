@@ -224,6 +224,13 @@ class Slot:
         self.ready_for = None
         return self.bearing
 
+    def closed_until(self, now_mono: float, now_wall: float) -> float | None:
+        """Return the Unix time until which it is closed; None if it is open."""
+        if self.bearing is None:
+            return None
+        closed_until_wall = self.heard(now_mono, now_wall).closed_until_wall
+        return closed_until_wall if closed_until_wall > now_wall else None
+
     def schedule(self, agent: AgentPace, now_mono: float, now_wall: float) -> None:
         """Work out when the next request of an agent may start, and what binds that."""
         bearing, pace, timed, closure = self.bearing, agent.stated, agent.timed, None
@@ -260,15 +267,14 @@ class Slot:
             paces.append((self.ready_mono, pace.interval_s, pace.bound_by))
         self.ready_for = None
         ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
-        bearing, holder = self.bearing, self.holder
-        closed = bearing is not None and bearing.closed_until_wall > now_wall
+        closed_until_wall, holder = self.closed_until(now_mono, now_wall), self.holder
         return HostPace(
             self.host,
             interval_s,
             bound_by,
             not_before_wall=now_wall + max(0.0, ready_mono - now_mono),
-            closed_until_wall=bearing.closed_until_wall if bearing is not None and closed else None,
-            closed_by=bearing.closed_by if bearing is not None and closed else None,
+            closed_until_wall=closed_until_wall,
+            closed_by=None if self.bearing is None or closed_until_wall is None else self.bearing.closed_by,
             waiting=len(self.waiters),
             in_flight=self.in_flight,
             held_by=holder.url if holder is not None else "",
