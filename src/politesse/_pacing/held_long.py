@@ -26,17 +26,28 @@ LONG_S: Final = 60.0
 _MIN_TIMER_S: Final = 0.001
 
 
-class _Stamped(Protocol):
-    """What has started.
+class Held(Protocol):
+    """A permit that may expire.
 
     Attributes:
-        started_mono: when.
+        host: the pacing host.
+        url: what is requested; empty if that is unknown.
+        started_mono: when it was stamped.
     """
 
+    host: str
+    url: str
     started_mono: float
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
 
-P = TypeVar("P", bound=_Stamped)
+    def expire(self) -> None:
+        """End it because it was held for too long."""
+
+
+P = TypeVar("P", bound=Held)
 
 
 class HeldLong(Generic[P]):

@@ -159,8 +159,7 @@ class LocalPacer:
         self._busy.count_fetch(slot, origin, now_mono)
         if status in CLOSING:
             now_wall = self._wall()
-            bearing = slot.heard(now_mono, now_wall)
-            overruled = bearing.refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options)
+            overruled = slot.heard(now_mono, now_wall).refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options)
             self._reports.overruled(slot.host, overruled)
             self._reports.closed(slot, now_mono, now_wall)
         self._arm(slot)

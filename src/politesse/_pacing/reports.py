@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.held_long import LONG_S
 from politesse._pacing.slot import NEVER
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from politesse._pacing.backoff import Overruled
+    from politesse._pacing.held_long import Held
     from politesse._pacing.slot import Slot, Waiter
     from politesse.events import Publisher
 
@@ -54,27 +55,6 @@ class AddressNotFound(Event):
 
     host: str
     error: str
-
-
-class Held(Protocol):
-    """A permit that may expire.
-
-    Attributes:
-        host: the pacing host.
-        url: what is requested; empty if that is unknown.
-        started_mono: when it was stamped.
-    """
-
-    host: str
-    url: str
-    started_mono: float
-
-    @property
-    def under_way(self) -> bool:
-        """Whether it has not ended."""
-
-    def expire(self) -> None:
-        """End it because it was held for too long."""
 
 
 class Reports:

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._pacing.backoff import Bearing
+from politesse._pacing.held_long import Held
 from politesse._pacing.pace import bounded, longest_stated_s, stated_pace
 from politesse._pacing.schedule import Closure, earliest_start
 from politesse.ports import HostPace
@@ -84,29 +85,16 @@ class Waiter:
         self.woken = asyncio.Future(loop=self.woken.get_loop())
 
 
-class Started(Protocol):
+class Started(Held, Protocol):
     """What a slot knows of a permit that has not ended.
 
     Attributes:
-        host: the pacing host.
-        url: what is requested; empty if that is unknown.
-        started_mono: when it was stamped.
         before_mono: the ``last_mono`` of the slot before it was stamped.
         marks: the value of ``Slot.marks`` when it was stamped (generation counter).
     """
 
-    host: str
-    url: str
-    started_mono: float
     before_mono: float
     marks: int
-
-    @property
-    def under_way(self) -> bool:
-        """Whether it has not ended."""
-
-    def expire(self) -> None:
-        """End it because it was held for too long."""
 
 
 class Slot:
