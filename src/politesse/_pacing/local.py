@@ -64,8 +64,7 @@ class LocalPacer:
     ) -> None:
         options = options or PacingOptions()
         self._clock = clock
-        self._monotonic = clock.monotonic
-        self._wall = clock.wall
+        self._monotonic, self._wall = clock.monotonic, clock.wall
         self._jitter = jitter
         self._reports = Reports(publisher or Publisher())
         self._busy = BusyHosts(options)
