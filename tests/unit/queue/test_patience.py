@@ -223,8 +223,10 @@ async def test_closures_by_others_that_follow_each_other_count_as_one(gate: Gate
         assert not worker.done()
 
 
-async def test_a_host_held_by_another_turn_for_hours_is_waited_for(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=math.inf))
+async def test_a_host_held_by_another_turn_for_hours_is_waited_for(
+    fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=inf))
     queue: PoliteQueue[object] = PoliteQueue(gate)
     async with gate, gate.turn(f"{A}/elsewhere") as turn:
         await queue.put(f"{A}/1")
