@@ -406,7 +406,7 @@ async def test_callbacks_of_the_wrong_kind_are_refused(queue: PoliteQueue[object
     with pytest.raises(ConfigurationError, match=r"handle=.*: give an asynchronous function"):
         await queue.crawl(SimulatedWeb(), plain)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"on_error=.*: give a function that is not asynchronous"):
-        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)
+        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="on_progress=5: give a function"):
         await queue.crawl(SimulatedWeb(), pages, on_progress=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"seen=.*: give a set"):
