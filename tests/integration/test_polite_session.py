@@ -21,6 +21,7 @@ from politesse import (
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import Exchange, ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
+from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -401,7 +402,7 @@ async def test_longest_wait_is_that_of_the_request_or_else_of_the_session(site: 
     await gate.check(f"{site.base}/slow")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await polite.get(f"{site.base}/page")
+            await in_child_task(polite.get(f"{site.base}/page"))
         waiting = asyncio.create_task(polite.get(f"{site.base}/page", max_wait_s=None))
         await asyncio.sleep(0.03)
         assert not waiting.done()
@@ -415,7 +416,7 @@ async def test_longest_wait_holds_for_each_hop(site: Site, other: Site, gate: Ga
     await gate.check(f"{other.base}/moved")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await polite.get(f"{other.base}/moved", max_wait_s=0.01)
+            await in_child_task(polite.get(f"{other.base}/moved", max_wait_s=0.01))
         assert turns(gate) == 1
     assert other.pages == ["/moved"]
     assert site.pages == ["/slow"]

@@ -16,6 +16,7 @@ from weakref import WeakMethod
 
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
 from politesse._gate.state import Decided, GateState, LongDelay, MatchingBounded
+from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
+    from politesse._pacing.held import Turn
     from politesse.clock import Clock
     from politesse.events import Event
 
@@ -180,11 +182,12 @@ class Agent:
             for name in self._all_names:
                 self.state.cache.ask_ahead(origin, name)
 
-    def max_concurrent(self, host: str) -> int:
-        """Return how many requests may be under way to a pacing host at once: as its policy says, or the options."""
-        policy = self.state.policies.get(host)
+    def turn_in_the_way(self, host: str) -> Turn | None:
+        """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
+        state = self.state
+        policy = state.policies.get(host)
         limit = None if policy is None else policy.max_concurrent
-        return self.state.pacing.max_concurrent if limit is None else limit
+        return turn_in_the_way(state.pacer, host, state.pacing.max_concurrent if limit is None else limit)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.

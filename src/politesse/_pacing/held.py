@@ -142,7 +142,7 @@ class Turn:
     def __enter__(self) -> Self:
         self._entered = True
         if self._permit is not None:
-            task = _current_task()
+            task = current_task()
             if task is not None and not self.is_held_by(task):
                 self._holders = (*self._holders, ref(task))
             _ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
@@ -197,6 +197,11 @@ class Turn:
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
 
 
+def in_turn() -> bool:
+    """Return whether the current task, or one that it descends from, holds any turn."""
+    return bool(entered_turns())
+
+
 def entered_turns() -> list[Turn]:
     """Return the turns under way that the current task, or one that it descends from, has entered."""
     turns = (entered() for entered in _ENTERED.get())
@@ -208,13 +213,17 @@ def holds_turn_at(host: str) -> bool:
     return any(turn.is_at(host) for turn in entered_turns())
 
 
-def held_turns(pacer: Pacer, host: str) -> list[Turn]:
-    """Return the turns at a host that the current task itself holds, and a gatekeeper granted by ``pacer``."""
+def turn_in_the_way(pacer: Pacer, host: str, max_concurrent: int) -> Turn | None:
+    """Return a turn for whose end the current task would wait if it waited for one more at ``host``; None for none.
+
+    That is so if this very task holds as many turns of the host, granted by ``pacer``, as there may be at once.
+    """
     entered = entered_turns()
-    task = _current_task() if entered else None
+    task = current_task() if entered else None
     if task is None:
-        return []
-    return [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
+        return None
+    held = [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
+    return held[-1] if len(held) >= max_concurrent else None
 
 
 def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
@@ -234,6 +243,7 @@ def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn 
     return None
 
 
-def _current_task() -> asyncio.Task[object] | None:
+def current_task() -> asyncio.Task[object] | None:
+    """Return the current task; None outside of any."""
     loop = _get_running_loop()
     return None if loop is None else asyncio.current_task(loop)
