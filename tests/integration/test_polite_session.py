@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -241,38 +240,6 @@ async def test_turn_ends_when_the_body_breaks_off(site: Site, gate: Gatekeeper, 
         with pytest.raises(aiohttp.SocketTimeoutError):
             await response.read()
     assert turns(gate) == 0
-    await polite.get(f"{site.base}/page")
-
-
-@pytest.mark.realtime
-async def test_dropped_response_whose_body_broke_off_ends_its_turn(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=1.0))
-    assert turns(gate) == 1
-    async with asyncio.timeout(30):
-        while turns(gate):
-            gc.collect()
-            await asyncio.sleep(0.01)
-
-
-async def test_dropped_response_ends_its_turn_with_its_body(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    await polite.get(f"{site.base}/slow")
-    gc.collect()
-    assert turns(gate) == 1  # the server is still at it
-    site.go_on.set()
-    await until(lambda: turns(gate) == 0)
-
-
-@pytest.mark.realtime
-async def test_dropped_response_that_never_ends_is_closed_after_the_total_timeout(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(total=1.0))
-    assert turns(gate) == 1
-    await until(lambda: turns(gate) == 0)
     await polite.get(f"{site.base}/page")
 
 

@@ -127,6 +127,11 @@ class Turn:
         """Whether it holds the permit of its host: it has not ended."""
         return self._permit is not None
 
+    def report_drop(self) -> None:
+        """Publish that its response was garbage collected, unless it has ended."""
+        if self._permit is not None:
+            self._publish(self._dropped())
+
     def is_at(self, host: str) -> bool:
         """Return whether it is a turn at a pacing host."""
         return Origin.of(self.url).pacing_host == host
@@ -173,8 +178,8 @@ class Turn:
         else:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
         self._permit = None
-        dropped = TurnDropped(Origin.of(self.url).pacing_host, self.url)
-        publish, end = self._publish, permit.end if self._entered else permit.give_back
+        dropped, publish = self._dropped(), self._publish
+        end = permit.end if self._entered else permit.give_back
 
         def give_back() -> None:
             end()
@@ -187,6 +192,9 @@ class Turn:
             with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
                 self._loop.call_soon_threadsafe(give_back)
         warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
+
+    def _dropped(self) -> TurnDropped:
+        return TurnDropped(Origin.of(self.url).pacing_host, self.url)
 
     def __repr__(self) -> str:
         state = "ended" if self._permit is None else "under way" if self._entered else "not entered"

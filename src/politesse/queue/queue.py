@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from politesse._gate.gatekeeper import AgentView, agent_of
-from politesse._pacing.held import Turn, in_turn
+from politesse._pacing.held import Turn, current_task, in_turn
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.queue.crawl import CrawledQueue
@@ -176,7 +176,7 @@ class PoliteQueue(CrawlableQueue[Item]):
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
-        self._consumers.add(asyncio.current_task())
+        self._consumers.add(current_task())
         turn, queued = await self._take()
         try:
             with turn:
@@ -247,7 +247,7 @@ class PoliteQueue(CrawlableQueue[Item]):
         host = self._hosts.get(origin.pacing_host)
         if host is None or not 0 < self._maxsize <= host.size or in_turn():
             return None
-        return None if asyncio.current_task() in self._consumers else host
+        return None if current_task() in self._consumers else host
 
     def _add(
         self,
