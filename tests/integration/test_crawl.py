@@ -19,7 +19,7 @@ from politesse.testing import assert_polite
 from tests.integration.sites import EAGER, UA, Server, Site, slow_gate, turns, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from aiohttp import web
 
@@ -47,7 +47,7 @@ def site_class() -> type[Server]:
 
 @pytest.fixture(params=CLIENTS)
 async def web_client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Any]:
-    clients = {
+    clients: dict[str, Callable[[], Any]] = {
         "PoliteSession": lambda: PoliteSession(gate),
         "ClientSession": aiohttp.ClientSession,
         "RobotsMiddleware": lambda: aiohttp.ClientSession(middlewares=[RobotsMiddleware(gate, pace=True)]),
@@ -95,7 +95,9 @@ async def test_every_client_crawls_and_the_servers_find_no_fault(
     assert (report.failed, report.left, turns(gate)) == (0, 0, 0)
     assert sorted(site.pages) == sorted(["/", "/a", "/moved", "/404", "/%7Euser?%26"])
     assert {seen.headers["User-Agent"] for server in (site, other) for seen in server.seen} == {UA}
-    assert_polite((*site.trace(), *other.trace()), {site.base: site.robots, other.base: other.robots}, agent=UA, min_delay_s=0.0)
+    assert_polite(
+        (*site.trace(), *other.trace()), {site.base: site.robots, other.base: other.robots}, agent=UA, min_delay_s=0.0
+    )
 
 
 @pytest.mark.realtime

@@ -230,9 +230,7 @@ async def test_a_request_that_fails_is_reported_and_the_crawl_goes_on(
     assert (report.pages, report.failed) == (1, 1)
 
 
-async def test_disallowed_urls_are_counted(
-    gate: Gatekeeper, pages: Pages, fetcher: ScriptedFetcher
-) -> None:
+async def test_disallowed_urls_are_counted(gate: Gatekeeper, pages: Pages, fetcher: ScriptedFetcher) -> None:
     fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
     refusals = Refusals()
     queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refusals)
@@ -404,21 +402,19 @@ async def test_numbers_that_are_no_counts_are_refused(queue: PoliteQueue[object]
 async def test_callbacks_of_the_wrong_kind_are_refused(queue: PoliteQueue[object], pages: Pages) -> None:
     def plain(page: object, reply: object) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="handle=.*: give an asynchronous function"):
+    with pytest.raises(ConfigurationError, match=r"handle=.*: give an asynchronous function"):
         await queue.crawl(SimulatedWeb(), plain)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="on_error=.*: give a function that is not asynchronous"):
-        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)
+    with pytest.raises(ConfigurationError, match=r"on_error=.*: give a function that is not asynchronous"):
+        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="on_progress=5: give a function"):
         await queue.crawl(SimulatedWeb(), pages, on_progress=5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="seen=.*: give a set"):
+    with pytest.raises(ConfigurationError, match=r"seen=.*: give a set"):
         await queue.crawl(SimulatedWeb(), pages, seen=["a"])  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="web=5: give a PoliteSession"):
         await queue.crawl(5, pages)  # type: ignore[arg-type]
 
 
-async def test_a_queue_can_be_crawled_after_invalid_options(
-    queue: PoliteQueue[object], pages: Pages
-) -> None:
+async def test_a_queue_can_be_crawled_after_invalid_options(queue: PoliteQueue[object], pages: Pages) -> None:
     with pytest.raises(ConfigurationError):
         await queue.crawl(SimulatedWeb(), pages, workers=0)
     await queue.put(f"{A}/")
