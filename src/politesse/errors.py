@@ -11,6 +11,7 @@
     │   └── QueueClosed         the queue is closed, and empty for a reader
     ├── WrongEventLoop          the gatekeeper belongs to another event loop (also a RuntimeError)
     ├── StoreError              a store could not read or write a record
+    ├── PageFailed              a crawl gives up a URL because of what its server answered
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
     ├── TurnHeld                the task holds this host's turn already (also a RuntimeError)
@@ -18,7 +19,7 @@
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-QueueClosed is defined in ``politesse.queue``, and those of the integrations in theirs.
+QueueClosed and PageFailed are defined in ``politesse.queue``, and those of the integrations in theirs.
 
 A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -377,7 +378,7 @@ async def test_one_request_at_a_time_for_each_host_whatever_the_number_of_worker
         await queue.put(f"{B}/{place}")
     await queue.crawl(Web(clock=clock, took_s=3), handle, workers=20)
     for times in starts.values():
-        assert all(later - earlier >= 4 for earlier, later in zip(times, times[1:], strict=False))
+        assert all(later - earlier >= 4 for earlier, later in itertools.pairwise(times))
 
 
 async def test_a_slow_handler_does_not_hold_the_host_of_a_body_that_was_read(
