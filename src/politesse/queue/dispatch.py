@@ -29,6 +29,7 @@ timers and wakes every task that waits, which then raises ClosedError.
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -36,7 +37,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._pacing.held import Turn
-from politesse.errors import ClosedError, Disallowed
+from politesse.errors import ClosedError, Disallowed, WrongEventLoop
 from politesse.queue.denied import DeniedUrls
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
 from politesse.queue.patience import Limits, Patience, is_given_up
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _BATCH: Final = 100
+_OUTSIDE: Final = "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
 
 
 class Dispatcher(Generic[Item]):
@@ -376,6 +378,12 @@ class Dispatcher(Generic[Item]):
             host.putters.wake_all()
         self._workers.wake_all()
         self._finished.set()
+
+    @staticmethod
+    def check_in_loop() -> None:
+        """Raise WrongEventLoop outside of any event loop, as in a thread of its own: a queue is not thread-safe."""
+        if _get_running_loop() is None:
+            raise WrongEventLoop(_OUTSIDE)
 
     def raise_failure(self) -> None:
         """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""
