@@ -324,7 +324,7 @@ class Dispatcher(Generic[Item]):
         self._under_way -= 1
         self._finish_if_done()
         host = self.hosts.get(origin_queue.host.key)
-        if host is None:
+        if host is None or self._failure is not None:
             return
         self._patience.note_progress(host)
         if turn.may_close or self._agent.may_wait_long(origin_queue.origin, self._patience.limits.max_wait_s):
