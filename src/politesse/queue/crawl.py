@@ -246,6 +246,8 @@ class Crawl(Generic[Item, Response]):
                 self._put_back(queued, queued.attempt + 1)
         elif (target := resolved_location(queued.url, answer.location)) is None:
             problem = f"redirects to {answer.location!r:.100}, which is no http(s) URL"
+        elif target == queued.url:
+            problem = f"redirects to itself with {status}, as sites do that want a cookie first"
         elif len(queued.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
         else:
@@ -257,7 +259,7 @@ class Crawl(Generic[Item, Response]):
 
     def _redirect(self, queued: QueuedUrl[Item], target: str) -> None:
         # Servers redirect from one spelling of a URL to another: as URLs of a crawl the two are the same.
-        respelt = target != queued.url and normal_form(target) == normal_form(queued.url)
+        respelt = normal_form(target) == normal_form(queued.url)
         if respelt or self.admit(target):
             hops = (*queued.hops, queued.url)
             self._dispatcher.add(Origin.of(target), target, queued.item, queued.priority, hops)

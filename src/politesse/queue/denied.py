@@ -67,7 +67,7 @@ class DeniedUrls(Generic[Item]):
 
     def sort(self, origin_queue: OriginQueue[Item]) -> None:
         """Have the URLs of an origin sorted."""
-        self._unsorted.append((origin_queue, iter(origin_queue.urls.copy())))
+        self._unsorted.append((origin_queue, _each_of(origin_queue)))
 
     def sort_some(self) -> None:
         """Sort as many URLs as the slice of time allows."""
@@ -82,3 +82,8 @@ class DeniedUrls(Generic[Item]):
                 if not self._time_slice.is_open():
                     return
             self._unsorted.popleft()
+
+
+def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
+    """Yield the URLs that an origin has at the first step: one that is handed out before that is not kept."""
+    yield from origin_queue.urls.copy()

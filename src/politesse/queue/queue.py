@@ -215,9 +215,10 @@ class PoliteQueue(Generic[Item]):
         fragment, no empty query. The order of a query and a trailing slash matter. The normal form is only compared;
         the request has the URL as it was put.
 
-        It ends when every URL is done, ``handle`` included, or after ``max_pages``. If it is cancelled, or ends with an
-        error, URLs under way go back into the queue, the log says how many are left, and a later crawl with the same
-        ``seen`` goes on with them.
+        It ends when every URL is done, ``handle`` included, or after ``max_pages``. It does not wait for tasks that
+        ``handle`` has started: what they put after the end stays in the queue, for another crawl. If it is cancelled,
+        or ends with an error, URLs under way go back into the queue, the log says how many are left, and a later crawl
+        with the same ``seen`` goes on with them.
 
         Args:
             web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``httpx.AsyncClient``. It
