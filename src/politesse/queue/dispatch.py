@@ -245,7 +245,8 @@ class Dispatcher(Generic[Item]):
             origin_queue.end_deferrals()
             self.under_way += 1
             self._remove(queued)
-            self._patience.note_progress(host)
+            if host.size:
+                self._patience.note_progress(host)
             if host.has_head():
                 self._wait_for_pacer(origin_queue)
             return answer, queued

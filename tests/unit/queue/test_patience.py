@@ -257,6 +257,21 @@ async def test_the_timer_of_the_waits_ends_with_the_queue(gate: Gatekeeper, cloc
     assert running_timers(clock) == 0
 
 
+@pytest.mark.parametrize("urls", [1, 2])
+async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more(
+    gate: Gatekeeper, clock: ManualClock, urls: int
+) -> None:
+    """It was kept for ``max_wait_s``, an hour: a crawl of many hosts kept them all."""
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=1_000_000)
+    for place in range(urls):
+        await queue.put(f"{A}/{place}")
+    for _ in range(urls):
+        async with queue.turn():
+            pass
+    await clock.sleep(10_000)  # the pacer has forgotten the host by then
+    assert running_timers(clock) == 0
+
+
 async def test_report_mode_gives_up_what_would_wait_too_long(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     refused = Refusals()
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
