@@ -35,6 +35,11 @@ class OpenTurns(set["Turn"]):
         turn.end()
         self.discard(turn)
 
+    def drop(self, turn: Turn) -> None:
+        """End a turn whose response was dropped before its end."""
+        turn.report_drop()
+        self.end(turn)
+
     def end_all(self) -> None:
         """End every turn: the client was closed, and with it the connections of open responses."""
         for turn in tuple(self):

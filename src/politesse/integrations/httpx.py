@@ -283,7 +283,7 @@ class _Turns(OpenTurns):
         try:
             await stream.aclose()
         finally:
-            self.end(turn)
+            self.drop(turn)
 
 
 class _TurnStream(httpx.AsyncByteStream):
