@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +37,7 @@ _ROUNDS_FOR_ONE: Final = 7  # a round takes half a minute
 
 _PLAIN: Final = "aiohttp, semaphore of 20"
 _PROTEGO: Final = "the same, Protego for each host"
-_POLITESSE: Final = "politesse, crawl(PoliteSession)"
-_POLITESSE_PLAIN: Final = "politesse, crawl(ClientSession)"
+_POLITESSE: Final = "politesse, queue.crawl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,6 @@ CRAWLERS: Final = {
     _PLAIN: Crawler(crawl_with_semaphore, obeys=False),
     _PROTEGO: Crawler(crawl_with_protego),
     _POLITESSE: Crawler(crawl_politely),
-    _POLITESSE_PLAIN: Crawler(partial(crawl_politely, plain=True)),
 }
 
 

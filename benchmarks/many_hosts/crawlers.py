@@ -66,22 +66,18 @@ async def crawl_with_protego(starts: Sequence[str], workers: int) -> None:
         await _Tasks(web, workers, _Parsers(web).allows).crawl(starts)
 
 
-async def crawl_politely(
-    starts: Sequence[str], workers: int, pacing: PacingOptions = UNPACED, *, plain: bool = False
-) -> None:
-    """``PoliteQueue.crawl`` over a PoliteSession; with ``plain`` over an ``aiohttp.ClientSession``."""
-    async with Gatekeeper(USER_AGENT, cache=ROOMY, pacing=pacing, resolver=LoopbackResolver()) as gate:
-        if plain:
-            async with aiohttp.ClientSession(connector=connector()) as session:
-                await crawl_queue(gate, session, starts, workers)
-        else:
-            async with PoliteSession(gate, connector=connector()) as web:
-                await crawl_queue(gate, web, starts, workers)
+async def crawl_politely(starts: Sequence[str], workers: int, pacing: PacingOptions = UNPACED) -> None:
+    """``PoliteQueue.crawl`` over a PoliteSession."""
+    async with (
+        Gatekeeper(USER_AGENT, cache=ROOMY, pacing=pacing, resolver=LoopbackResolver()) as gate,
+        PoliteSession(gate, connector=connector()) as web,
+    ):
+        await crawl_queue(gate, web, starts, workers)
 
 
 async def crawl_queue(
     gate: Gatekeeper,
-    web: PoliteSession | aiohttp.ClientSession,
+    web: PoliteSession,
     starts: Sequence[str],
     workers: int,
     *,
