@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 USER_AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 UNPACED: Final = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
 ROOMY: Final = CacheOptions(max_entries_bytes=512 * 1024**2)
-"""For the rules of 5,000 hosts, which take 120 MiB: what is evicted is parsed again for each page."""
+"""For the rules of 5,000 hosts, which weigh 120 MiB: those that are evicted would be loaded again for each page."""
 
 _ADDRESS: Final = "127.0.0.1"
 _LINK: Final = re.compile(r'href="([^"]+)"')
