@@ -59,17 +59,12 @@ class Hops:
 
     def redirect(self, status: int, location: str) -> tuple[Origin, str] | FetchFault:
         """Return the target of a redirect, or why it is not followed. To follow it, append the URL to ``seen``."""
-        location = location.strip(BLANKS)  # RFC 9110 5.5: surrounding whitespace is not part of a value
-        if not location or _WITHOUT_AUTHORITY.match(location) is not None:
-            return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which is no URL", status)
         try:
-            origin, target = split(_join(self.url, location))
-            path, question, query = target.partition("?")
-            target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, for an absolute URL too
-            url = f"{origin}{escaped(target)}"
+            origin, url = resolved(self.url, location)
         except ValueError as error:  # also InvalidURL, and text with lone surrogates
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
-            return self.fault(FaultKind.REDIRECT_TARGET, f"a redirect to {location!r:.100}, which {problem}", status)
+            detail = f"a redirect to {location.strip(BLANKS)!r:.100}, which {problem}"
+            return self.fault(FaultKind.REDIRECT_TARGET, detail, status)
         if len(self.seen) > self.request.max_redirects:
             detail = f"more than {self.request.max_redirects} redirects"
             return self.fault(FaultKind.REDIRECT_LIMIT, detail, status, location=url)
@@ -80,6 +75,24 @@ class Hops:
     def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
         """Return a fault of the current request."""
         return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)
+
+
+def resolved(base: str, reference: str) -> tuple[Origin, str]:
+    """Return the origin and the URL of a reference relative to a URL (RFC 3986 5.2.2), without a fragment.
+
+    >>> resolved("https://example.com/a/b?c", "../d#e")[1]
+    'https://example.com/d'
+
+    Raises:
+        ValueError: the reference is no http(s) URL (then an InvalidURL), or has no UTF-8 form.
+    """
+    reference = reference.strip(BLANKS)  # RFC 9110 5.5: surrounding whitespace is not part of a value
+    if not reference or _WITHOUT_AUTHORITY.match(reference) is not None:
+        raise InvalidURL(reference, "is no URL")
+    origin, target = split(_join(base, reference))
+    path, question, query = target.partition("?")
+    target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, for an absolute URL too
+    return origin, f"{origin}{escaped(target)}"
 
 
 def _join(base: str, location: str) -> str:

@@ -27,6 +27,8 @@ class QueuedUrl(Generic[Item]):
     Attributes:
         number: counts the calls of ``put``.
         origin_queue: where it waits.
+        hops: the URLs that redirected here, in a crawl.
+        attempt: how often it was put in a crawl, because its host was to be asked later.
         in_heads: whether it is in the ``heads`` of its host.
     """
 
@@ -35,6 +37,8 @@ class QueuedUrl(Generic[Item]):
     url: str
     item: Item | None
     origin_queue: OriginQueue[Item]
+    hops: tuple[str, ...] = ()
+    attempt: int = 1
     in_heads: bool = False
 
     def __lt__(self, other: QueuedUrl[Item]) -> bool:
@@ -81,12 +85,21 @@ class HostQueue(Generic[Item]):
     scheduled: bool = False
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
-    def add(self, origin: Origin, priority: int, number: int, url: str, item: Item | None) -> OriginQueue[Item]:
+    def add(
+        self,
+        origin: Origin,
+        priority: int,
+        number: int,
+        url: str,
+        item: Item | None,
+        hops: tuple[str, ...] = (),
+        attempt: int = 1,
+    ) -> OriginQueue[Item]:
         """Queue a URL; return the queue of its origin, whose head ``push_head`` may have to enter."""
         origin_queue = self.origins.get(origin)
         if origin_queue is None:
             origin_queue = self.origins[origin] = OriginQueue(self, origin)
-        heapq.heappush(origin_queue.urls, QueuedUrl(priority, number, url, item, origin_queue))
+        heapq.heappush(origin_queue.urls, QueuedUrl(priority, number, url, item, origin_queue, hops, attempt))
         self.size += 1
         return origin_queue
 

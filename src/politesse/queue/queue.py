@@ -27,11 +27,14 @@ import inspect
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.turns import Turn, holding
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.origin import Origin
+from politesse.queue.crawl import CrawledQueue
+from politesse.queue.crawlable import CrawlableQueue
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
@@ -39,16 +42,15 @@ from politesse.queue.waiting import WaitingTasks
 from politesse.verdict import Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
-    from politesse.origin import Origin
 
 Item = TypeVar("Item")
 
 _BATCH: Final = 100
 
 
-class PoliteQueue(Generic[Item]):
+class PoliteQueue(CrawlableQueue[Item]):
     r"""URLs in, turns out: each as soon as its host is ready, the hosts taking turns.
 
     Within a host the lowest priority goes first, and of the same priority what was put first. A URL that may not be
@@ -141,7 +143,8 @@ class PoliteQueue(Generic[Item]):
                 await host.putters.wait()
             finally:
                 self._forget_if_idle(host)
-        self._add(origin, url, item, priority)
+        if not self._is_seen(url):
+            self._add(origin, url, item, priority)
 
     def put_nowait(self, url: str, item: Item | None = None, priority: int = 0) -> None:
         """Queue ``url`` if there is room at its host.
@@ -153,7 +156,8 @@ class PoliteQueue(Generic[Item]):
         origin = self._checked_origin(url)
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
-        self._add(origin, url, item, priority)
+        if not self._is_seen(url):
+            self._add(origin, url, item, priority)
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[QueuedTurn[Item], None]:
@@ -167,10 +171,10 @@ class PoliteQueue(Generic[Item]):
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
-        turn, item = await self._take()
+        turn, queued = await self._take()
         try:
             with turn, holding(turn):
-                yield QueuedTurn(turn, item)
+                yield QueuedTurn(turn, queued)
         finally:
             self._under_way -= 1
             self._finish_if_done()
@@ -237,21 +241,42 @@ class PoliteQueue(Generic[Item]):
         host = self._hosts.get(origin.pacing_host)
         return host if host is not None and 0 < self._maxsize <= host.size else None
 
-    def _add(self, origin: Origin, url: str, item: Item | None, priority: int) -> None:
+    def _add(
+        self,
+        origin: Origin,
+        url: str,
+        item: Item | None,
+        priority: int,
+        hops: tuple[str, ...] = (),
+        attempt: int = 1,
+    ) -> None:
         key = origin.pacing_host
         host = self._hosts.get(key)
         if host is None:
             host = self._hosts[key] = HostQueue(key)
         self._puts += 1
-        origin_queue = host.add(origin, priority, self._puts, url, item)
+        origin_queue = host.add(origin, priority, self._puts, url, item, hops, attempt)
         self._size += 1
+        if self._failure is not None:
+            return  # a crawl puts back what was under way; nothing hands it out
         self._finished.clear()
         if len(origin_queue.urls) == 1 and self._gate.peek(url) is None:
             self._prefetcher.add(origin_queue)
         host.push_head(origin_queue)
         self._schedule(host)
 
-    async def _take(self) -> tuple[Turn, Item | None]:
+    def _crawled(self) -> CrawledQueue[Item]:
+        def enter(url: str, item: Item | None, priority: int, hops: tuple[str, ...], attempt: int) -> None:
+            self._add(Origin.of(url), url, item, priority, hops, attempt)
+
+        def urls() -> Iterator[QueuedUrl[Item]]:
+            return (
+                queued for host in self._hosts.values() for origin in host.origins.values() for queued in origin.urls
+            )
+
+        return CrawledQueue(self._gate, self.turn, self.join, self.statistics, lambda: not self._closed, urls, enter)
+
+    async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
         try:
             while True:
                 self._raise_failure()
@@ -269,7 +294,7 @@ class PoliteQueue(Generic[Item]):
             if self._ready:
                 self._workers.wake()
 
-    def _try_ready(self) -> tuple[Turn, Item | None] | None:
+    def _try_ready(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a ready host grants, or None if a batch of tries finds none."""
         for _ in range(_BATCH):
             if not self._ready:
@@ -280,7 +305,7 @@ class PoliteQueue(Generic[Item]):
                 return taken
         return None
 
-    def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, Item | None] | None:
+    def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Act on the answer to the next URL of a host, as the theory of operation lists it."""
         queued = host.head()
         answer: Turn | NotYet | Verdict
@@ -296,7 +321,7 @@ class PoliteQueue(Generic[Item]):
             self._remove(queued)
             if host.has_head():
                 self._wait_for_pacer(origin_queue)
-            return answer, queued.item
+            return answer, queued
         if isinstance(answer, Verdict):
             self._defer_or_refuse(queued, answer)
         elif answer.bound_by is Bound.ROBOTS_TXT:
@@ -321,6 +346,8 @@ class PoliteQueue(Generic[Item]):
             if self._on_disallowed is not None:
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
+            if self._crawl is not None:
+                self._crawl.note_refusal(queued.url)
             self._finish_if_done()
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from politesse._pacing.turns import Turn
+    from politesse.queue.hosts import QueuedUrl
 
 Item = TypeVar("Item")
 
@@ -100,13 +101,14 @@ class QueuedTurn(Generic[Item]):
         https://a.example/page {'depth': 1} True
     """
 
-    __slots__ = ("_turn", "item", "url", "verdict")
+    __slots__ = ("_queued", "_turn", "item", "url", "verdict")
 
-    def __init__(self, turn: Turn, item: Item | None) -> None:
+    def __init__(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         self.url = turn.url
-        self.item = item
+        self.item = queued.item
         self.verdict = turn.verdict
         self._turn = turn
+        self._queued = queued
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
         """Report the response as soon as its headers are known: they set the pace; see ``Turn.observe``.
@@ -119,3 +121,8 @@ class QueuedTurn(Generic[Item]):
 
     def __repr__(self) -> str:
         return f"<QueuedTurn of {self._turn!r}>"
+
+
+def parts_of(turn: QueuedTurn[Item]) -> tuple[Turn, QueuedUrl[Item]]:
+    """Return the turn of the gate, and what was queued: what a crawl needs of a turn, and users do not."""
+    return turn._turn, turn._queued  # noqa: SLF001 - the one way from the public interface to the plumbing

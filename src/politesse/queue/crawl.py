@@ -1,0 +1,368 @@
+"""The loop that most crawlers write: take a turn, request its URL, handle the page, queue what it links to.
+
+Theory of operation. Each worker takes a turn from the queue and settles its URL within the turn, in one of four ways:
+
+- a redirect: its target is queued as a URL of its own, so that no worker waits for the turn of the other host;
+- 429 or 503: the URL is queued again, as a further attempt. The answer has closed its host, so it waits there;
+- no answer, or an answer that cannot be followed: the URL has failed;
+- any other answer: the page is handed to ``handle``, within the turn. It is done, or has failed, when that returns.
+
+What a URL leads to is queued before its turn ends, so the queue is not done as long as more may come: the crawl ends
+when ``join`` does. It also ends when the workers do: a worker ends when the queue is closed and empty, or when there
+are more workers than pages that ``max_pages`` still permits. So the limit is exact, and no worker waits for it.
+
+A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
+done queues the URL again as it was. New URLs enter by ``admit`` alone, which asks ``seen``; what is queued again was
+admitted before. A worker catches all that a URL can raise, so the group of tasks never fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from politesse._gate.gatekeeper import agent_of
+from politesse._http.redirects import REDIRECTS
+from politesse._tasks import is_ended_from_outside
+from politesse._text import printable, printable_traceback
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.queue.links import SeenUrls, normal_form, resolved_link, resolved_location
+from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport, PageFailed
+from politesse.queue.results import QueueClosed, QueuedTurn, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+
+    from politesse._gate.gatekeeper import AgentView
+    from politesse.queue.clients import Answer, CrawlClient
+    from politesse.queue.hosts import QueuedUrl
+    from politesse.queue.links import Seen
+    from politesse.queue.results import QueueStatistics
+
+Item = TypeVar("Item")
+Response = TypeVar("Response")
+
+logger = logging.getLogger("politesse.queue")
+
+_MAX_HOPS: Final = 10
+_MAX_ATTEMPTS: Final = 5
+_COME_AGAIN: Final = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class CrawledQueue(Generic[Item]):
+    """What a crawl uses of its queue.
+
+    Attributes:
+        gate: of the queue.
+        turn: waits for a turn.
+        join: waits until every URL that was put is done.
+        statistics: returns what the queue holds now.
+        accepts: returns whether new URLs may be put.
+        urls: returns the URLs that wait.
+        enter: queues a URL that was admitted, with item, priority, hops and attempt, even if the gate is closed.
+    """
+
+    gate: AgentView
+    turn: Callable[[], AbstractAsyncContextManager[QueuedTurn[Item]]]
+    join: Callable[[], Awaitable[None]]
+    statistics: Callable[[], QueueStatistics]
+    accepts: Callable[[], bool]
+    urls: Callable[[], Iterable[QueuedUrl[Item]]]
+    enter: Callable[[str, Item | None, int, tuple[str, ...], int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlOptions(Generic[Item]):
+    """The options of a crawl; see ``PoliteQueue.crawl``.
+
+    Raises:
+        ConfigurationError: an option has an invalid value.
+    """
+
+    workers: int
+    seen: Seen | None
+    max_pages: int | None
+    on_progress: Callable[[CrawlProgress], object] | None
+    on_error: Callable[[CrawlPage[Item], BaseException], object] | None
+    stop_on_error: bool
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "max_pages"):
+            value: object = getattr(self, name)
+            if value is None and name == "max_pages":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(f"{name}={value!r:.100}: give a whole number, at least 1")
+        for name in ("on_progress", "on_error"):
+            callback: object = getattr(self, name)
+            if callback is not None and (not callable(callback) or inspect.iscoroutinefunction(callback)):
+                raise ConfigurationError(f"{name}={callback!r:.100}: give a function that is not asynchronous")
+        if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):
+            raise ConfigurationError(f"seen={self.seen!r:.100}: give a set, or an object with __contains__ and add")
+
+
+class Crawl(Generic[Item, Response]):
+    """One crawl of a queue.
+
+    Args:
+        queue: is crawled.
+        client: makes the requests.
+        handle: called with each page and its response.
+        options: see there.
+
+    Raises:
+        ConfigurationError: ``handle`` is not asynchronous.
+    """
+
+    def __init__(
+        self,
+        queue: CrawledQueue[Item],
+        client: CrawlClient[Response],
+        handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],
+        options: CrawlOptions[Item],
+    ) -> None:
+        call = getattr(handle, "__call__", None)  # noqa: B004 - of an object: its method is asynchronous
+        if not inspect.iscoroutinefunction(handle) and not inspect.iscoroutinefunction(call):
+            raise ConfigurationError(f"handle={handle!r:.100}: give an asynchronous function of a page and a response")
+        self._queue = queue
+        self._agent = agent_of(queue.gate)
+        self._client = client
+        self._handle = handle
+        self._options = options
+        self._seen: Seen = SeenUrls() if options.seen is None else options.seen
+        self._workers = options.workers if options.max_pages is None else min(options.workers, options.max_pages)
+        self._started_mono = self._agent.clock.monotonic()
+        self._refused_before = queue.statistics().refused
+        self._pages = self._failed = self._redirects = self._retried = self._bad_links = 0
+        self._handed = 0
+        self._over = asyncio.Event()
+        self._error: BaseException | None = None
+
+    async def run(self) -> CrawlReport:
+        """Crawl until it is over; raises what ``PoliteQueue.crawl`` says."""
+        if self._client.closed:
+            raise ClosedError(self._closed_message())
+        for queued in self._queue.urls():
+            self._seen.add(normal_form(queued.url))
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._work(), name=f"crawl: worker {n}") for n in range(self._workers)]
+                tasks.append(group.create_task(self._wait_for_end(), name="crawl: end"))
+                await self._over.wait()
+                for task in tasks:
+                    task.cancel()
+        except BaseException as error:
+            self._log_end(error)
+            raise
+        if self._error is not None:
+            self._log_end(self._error)
+            raise self._error
+        return self._report()
+
+    def admit(self, url: str) -> bool:
+        """Return whether a URL is new, and note it as seen. What ``seen`` raises ends the crawl, and is raised."""
+        form = normal_form(url)
+        try:
+            if form in self._seen:
+                return False
+            self._seen.add(form)
+        except BaseException as error:
+            self._end(error)
+            raise
+        return True
+
+    def note_refusal(self, url: str) -> None:
+        """Report that a URL was refused."""
+        self._show_progress(url)
+
+    async def _wait_for_end(self) -> None:
+        try:
+            now = self._queue.statistics()
+            while now.queued or now.under_way:
+                await self._queue.join()
+                now = self._queue.statistics()
+        except ClosedError as error:
+            self._end(error)
+        self._over.set()
+
+    async def _work(self) -> None:
+        try:
+            while not self._over.is_set() and not self._is_superfluous():
+                async with self._queue.turn() as turn:
+                    await self._visit(turn)
+        except QueueClosed:
+            pass  # closed, and empty
+        except Exception as error:  # noqa: BLE001 - ClosedError, or what on_disallowed raised: ends the crawl
+            self._end(error)
+        finally:
+            self._workers -= 1
+            if not self._workers:
+                self._over.set()
+
+    def _is_superfluous(self) -> bool:
+        """Return whether there are more workers than pages may still be handed out."""
+        return self._options.max_pages is not None and self._workers > self._options.max_pages - self._handed
+
+    async def _visit(self, turn: QueuedTurn[Item]) -> None:
+        """Request the URL of a turn and settle it, as the theory of operation lists it."""
+        granted, queued = parts_of(turn)
+        page = CrawlPage(queued.url, queued.item, queued.hops, queued.attempt, self._offer)
+        is_handed = is_done = False
+        try:
+            async with self._client.request(granted) as answer:
+                is_page = not self._is_redirect(answer) and answer.status not in _COME_AGAIN
+                if is_page:
+                    self._handed += 1
+                    is_handed = True
+                    await self._handle(page, answer.response)
+                is_done = True
+            if not is_page:
+                self._follow_up(queued, page, answer)
+        except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
+            self._broken_off(error, queued, page, is_handed=is_handed, is_done=is_done)
+        else:
+            if is_page:
+                self._pages += 1
+                self._show_progress(page.url)
+
+    def _broken_off(
+        self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool
+    ) -> None:
+        """Settle a URL whose visit raised; raise on what ends the worker."""
+        if is_ended_from_outside(error, asyncio.current_task()) or isinstance(error, KeyboardInterrupt | SystemExit):
+            if is_handed and is_done:
+                self._pages += 1  # cancelled while the response was closed
+            else:
+                self._put_back(queued)
+            raise error
+        if error is self._error:  # of ``seen``
+            self._put_back(queued)
+        elif self._is_closed() or (isinstance(error, ClosedError) and not is_handed):
+            self._put_back(queued)
+            closed = ClosedError(self._closed_message())
+            closed.__cause__ = error
+            self._end(closed)
+        else:
+            self._fail(page, error, by_handle=is_handed)
+
+    @staticmethod
+    def _is_redirect(answer: Answer[Response]) -> bool:
+        return answer.status in REDIRECTS and answer.location is not None
+
+    def _follow_up(self, queued: QueuedUrl[Item], page: CrawlPage[Item], answer: Answer[Response]) -> None:
+        """Queue the target of a redirect, or another attempt; a URL that allows neither has failed."""
+        status, problem = answer.status, ""
+        if answer.location is None or not self._is_redirect(answer):
+            if queued.attempt >= _MAX_ATTEMPTS:
+                problem = f"was answered with {status} to {queued.attempt} attempts"
+            else:
+                self._retried += 1
+                self._queue.enter(queued.url, queued.item, queued.priority, queued.hops, queued.attempt + 1)
+        elif (target := resolved_location(queued.url, answer.location)) is None:
+            problem = f"redirects to {answer.location!r:.100}, which is no http(s) URL"
+        elif len(queued.hops) >= _MAX_HOPS:
+            problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
+        else:
+            self._redirect(queued, target)
+        if problem:
+            self._fail(page, PageFailed(queued.url, status, problem), by_handle=False)
+        else:
+            self._show_progress(queued.url)
+
+    def _redirect(self, queued: QueuedUrl[Item], target: str) -> None:
+        # Servers redirect from one spelling of a URL to another: as URLs of a crawl the two are the same.
+        respelt = target != queued.url and normal_form(target) == normal_form(queued.url)
+        if respelt or self.admit(target):
+            self._queue.enter(target, queued.item, queued.priority, (*queued.hops, queued.url), 1)
+        self._redirects += 1
+
+    def _offer(self, base: str, link: object, item: Item | None, priority: int) -> bool:
+        """Queue what a link refers to; see ``CrawlPage.put``."""
+        url = resolved_link(base, link)
+        if url is not None:
+            with suppress(InvalidURL):
+                self._agent.checked_origin(url)
+                if not self._queue.accepts() or not self.admit(url):
+                    return False
+                self._queue.enter(url, item, priority, (), 1)
+                return True
+        self._bad_links += 1
+        return False
+
+    def _put_back(self, queued: QueuedUrl[Item]) -> None:
+        self._queue.enter(queued.url, queued.item, queued.priority, queued.hops, queued.attempt)
+
+    def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
+        """Count and report a URL that has failed."""
+        self._failed += 1
+        if by_handle:
+            shown = printable(page.url), printable_traceback(error)
+            logger.error("handle failed on %s\n%s", *shown)
+        else:
+            logger.info("%s failed: %s", printable(page.url), printable(repr(error)))
+        if self._options.on_error is not None:
+            try:
+                self._options.on_error(page, error)
+            except Exception as failure:  # noqa: BLE001 - ends the crawl
+                self._end(failure)
+        if by_handle and self._options.stop_on_error:
+            self._end(error)
+        self._show_progress(page.url)
+
+    def _end(self, error: BaseException) -> None:
+        """End the crawl with an error, unless another one was first."""
+        if self._error is None:
+            self._error = error
+        self._over.set()
+
+    def _log_end(self, error: BaseException) -> None:
+        now, name = self._queue.statistics(), type(error).__name__
+        logger.warning("the crawl was ended by %s; %d URLs are left at %d hosts", name, now.queued, now.hosts)
+
+    def _is_closed(self) -> bool:
+        return self._client.closed or self._agent.state.closing is None
+
+    def _closed_message(self) -> str:
+        what = "the session of the crawl is" if self._client.closed else "the gatekeeper was"
+        return f"{what} closed, with {self._queue.statistics().queued} URLs queued"
+
+    def _show_progress(self, url: str) -> None:
+        if self._options.on_progress is None:
+            return
+        now = self._queue.statistics()
+        progress = CrawlProgress(
+            pages=self._pages,
+            failed=self._failed,
+            redirects=self._redirects,
+            disallowed=now.refused - self._refused_before,
+            queued=now.queued,
+            under_way=now.under_way,
+            retried=self._retried,
+            bad_links=self._bad_links,
+            hosts=now.hosts,
+            last_url=url,
+            elapsed_s=self._agent.clock.monotonic() - self._started_mono,
+        )
+        try:
+            self._options.on_progress(progress)
+        except Exception as error:  # noqa: BLE001 - ends the crawl
+            self._end(error)
+
+    def _report(self) -> CrawlReport:
+        now = self._queue.statistics()
+        return CrawlReport(
+            pages=self._pages,
+            failed=self._failed,
+            redirects=self._redirects,
+            disallowed=now.refused - self._refused_before,
+            retried=self._retried,
+            bad_links=self._bad_links,
+            left=now.queued,
+            elapsed_s=self._agent.clock.monotonic() - self._started_mono,
+        )
