@@ -24,9 +24,9 @@ from politesse._cache.robots import RobotsFetched
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.state import Decided, LongDelay, MatchingBounded, Statistics
+from politesse._pacing.held import Turn
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.reports import AddressNotFound, HeaderOverruled
-from politesse._pacing.turns import Turn
 from politesse._sites.data_txt import DataRecord, DataTxt
 from politesse._sites.pages import DataTxtAnswer, Sitemaps
 from politesse.errors import (

@@ -180,6 +180,12 @@ class Agent:
             for name in self._all_names:
                 self.state.cache.ask_ahead(origin, name)
 
+    def max_concurrent(self, host: str) -> int:
+        """Return how many requests may be under way to a pacing host at once: as its policy says, or the options."""
+        policy = self.state.policies.get(host)
+        limit = None if policy is None else policy.max_concurrent
+        return self.state.pacing.max_concurrent if limit is None else limit
+
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.
 

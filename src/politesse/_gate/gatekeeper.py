@@ -22,7 +22,7 @@ from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
-from politesse._pacing.turns import Turn, holding, take, take_now
+from politesse._pacing.turns import take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from politesse._cache.options import CacheOptions
+    from politesse._pacing.held import Turn
     from politesse._pacing.pace import PacingOptions
     from politesse._sites.data_txt import FieldNames
     from politesse.clock import Clock
@@ -235,7 +236,9 @@ class AgentView:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
         It covers one hop: request without following redirects, and take the next turn after leaving this one. The
-        pause to the next request counts from the end of the block, however it ends.
+        pause to the next request counts from the end of the block, however it ends. Within the block, PoliteSession,
+        PoliteTransport and RobotsMiddleware make the request to ``url`` in this turn, in child tasks as well, and end
+        it with their response. They record the answer; for any other client call ``turn.observe``.
 
         Args:
             url: what to request.
@@ -246,15 +249,19 @@ class AgentView:
         Raises:
             Disallowed: if it may not be requested, even if that is found out after the wait.
             TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
+            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already.
             InvalidURL: if ``url`` is no absolute http(s) URL.
             ClosedError: if the gatekeeper is closed.
             ConfigurationError: for an exemption without a reason.
         """
-        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn, holding(turn):
+        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
             yield turn
 
     async def take_turn(self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
-        """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it."""
+        """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it.
+
+        No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
+        """
         self._state.check_usable()
         gate = self if exempt is None else Exemption(self._agent, exempt)
         return await take(gate, self._agent, self._state.pacer, self._state.clock, url, max_wait_s)

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from politesse._constants import DAY_S
+from politesse._pacing.held import holds_turn_at
 from politesse._pacing.pace import PACES_HELD, longest_stated_s
-from politesse._pacing.turns import holds_turn_at
 from politesse._sites.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, Reservations, Reserved
 from politesse.page.tdmrep import tdmrep_usage
 from politesse.usage.combined import CombinedUsage

@@ -19,140 +19,21 @@ during the wait has not changed, and the verdict holds, though never on a copy o
 from __future__ import annotations
 
 import asyncio
-import warnings
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from politesse._constants import DAY_S
+from politesse._pacing.held import Turn, held_turns
 from politesse._tasks import ends_within
-from politesse._text import printable
-from politesse.errors import Disallowed, TooFar
+from politesse.errors import Disallowed, TooFar, TurnHeld
 from politesse.origin import Origin
 from politesse.ports import TurnRequest
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-    from types import TracebackType
-
     from politesse.clock import Clock
-    from politesse.ports import Pacer, Permit, StatedPace
+    from politesse.events import Event
+    from politesse.ports import Pacer, StatedPace
     from politesse.verdict import Verdict
-
-_NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
-class Turn:
-    """Permission to make one request now. Use it as a context manager, synchronous or not; its end ends the turn.
-
-    >>> import asyncio
-    >>> from politesse import Gatekeeper
-    >>> from politesse.testing import ScriptedFetcher
-    >>> async def main():
-    ...     fetcher = ScriptedFetcher({"https://example.com": 404})
-    ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:
-    ...         async with gate.turn("https://example.com/page") as turn:
-    ...             turn.observe(200)  # the status of your request
-    ...         return turn
-    >>> asyncio.run(main())
-    <Turn https://example.com/page: ended>
-
-    Attributes:
-        url: the URL that may be requested.
-        verdict: why.
-    """
-
-    __slots__ = ("_entered", "_permit", "url", "verdict")
-
-    def __init__(self, verdict: Verdict, permit: Permit | None) -> None:
-        self.url = verdict.url
-        self.verdict = verdict
-        self._permit: Permit | None = permit
-        self._entered = False
-
-    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Record what the server answered, as soon as its headers are known: they set the pace of this host.
-
-        A 429 or 503 closes the host from now on, for all other turns as well. How long the answer took is counted up
-        to here, so that a long body does not make a slow server. After the end of the turn it has no effect.
-
-        Args:
-            status: the HTTP status.
-            headers: the headers of the answer, names in any case.
-        """
-        if self._permit is not None:
-            lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
-            self._permit.observe(status, lower)
-
-    def end(self) -> None:
-        """End the turn: the interval to the next one counts from now. Calling it again has no effect."""
-        self._entered = True
-        permit, self._permit = self._permit, None
-        if permit is not None:
-            permit.end()
-
-    def give_back(self) -> None:
-        """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""
-        self._entered = True
-        permit, self._permit = self._permit, None
-        if permit is not None:
-            permit.give_back()
-
-    @property
-    def under_way(self) -> bool:
-        """Whether it holds the permit of its host: it has not ended."""
-        return self._permit is not None
-
-    def __enter__(self) -> Self:
-        self._entered = True
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.end()
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.end()
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __del__(self) -> None:
-        if self._permit is not None and not self._entered:
-            warnings.warn(
-                f"{self!r} was never entered: use it with 'with', or call give_back()", ResourceWarning, stacklevel=2
-            )
-            self.give_back()
-
-    def __repr__(self) -> str:
-        state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
-        return f"<Turn {printable(self.url)}: {state}>"
-
-
-_HELD: Final[ContextVar[tuple[Turn, ...]]] = ContextVar("_HELD", default=())
-
-
-@contextmanager
-def holding(turn: Turn) -> Generator[None, None, None]:
-    """Let ``holds_turn_at`` know, within the block, that the task that runs it holds ``turn``."""
-    before = _HELD.get()
-    _HELD.set((*before, turn))
-    try:
-        yield
-    finally:
-        _HELD.set(before)  # not reset by a token: what the collector closes ends in another context than it began in
-
-
-def holds_turn_at(host: str) -> bool:
-    """Return whether the current task or its parent holds a turn at a host: waiting for another would deadlock."""
-    return any(turn.under_way and Origin.of(turn.url).pacing_host == host for turn in _HELD.get())
 
 
 class Gate(Protocol):
@@ -177,10 +58,17 @@ class Basis(Protocol):
     def ask_ahead(self, origin: Origin, /) -> None:
         """Have robots.txt fetched, without waiting."""
 
+    def max_concurrent(self, host: str, /) -> int:
+        """Return how many requests may be under way to a pacing host at once."""
+
+    def publish(self, event: Event, /) -> None:
+        """Publish an event."""
+
 
 async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
     """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
     origin = Origin.of(url)
+    _refuse_to_wait_for_itself(gate, agent, pacer, origin, url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
     checked_again = False
     while True:
@@ -193,19 +81,31 @@ async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, m
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
         permit = await pacer.start(request, left_s)
         if not permit.waited:
-            return Turn(verdict, permit)
+            return Turn(verdict, permit, pacer, agent.publish)
         try:
             unchanged = agent.basis(origin) == made.basis
             holds = _holds_still(gate, clock, made, unchanged=unchanged, checked_again=checked_again)
             if holds is not None:
                 _close_if_refused(pacer, origin, holds)
                 if holds is verdict or agent.pace_rules(origin) is request.pace:
-                    return Turn(holds, permit)
+                    return Turn(holds, permit, pacer, agent.publish)
         except BaseException:
             permit.give_back()
             raise
         permit.give_back()
         checked_again = True
+
+
+def _refuse_to_wait_for_itself(gate: Gate, agent: Basis, pacer: Pacer, origin: Origin, url: str) -> None:
+    """Raise TurnHeld if this task holds all the turns that its host grants at once; Disallowed if that is known."""
+    host = origin.pacing_host
+    held = held_turns(pacer, host)
+    if not held or len(held) < agent.max_concurrent(host):
+        return
+    verdict = gate.peek(url)
+    if verdict is not None:
+        _close_if_refused(pacer, origin, verdict)
+    raise TurnHeld(url, held_by=held[-1].url)
 
 
 class _Made(NamedTuple):
@@ -263,11 +163,11 @@ def take_now(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str) -> 
         return NotYet(clock.wall(), Bound.ROBOTS_TXT)
     _close_if_refused(pacer, origin, verdict)
     permit = pacer.try_start(_request(agent, origin, verdict))
-    return permit if isinstance(permit, NotYet) else Turn(verdict, permit)
+    return permit if isinstance(permit, NotYet) else Turn(verdict, permit, pacer, agent.publish)
 
 
 def _request(agent: Basis, origin: Origin, verdict: Verdict) -> TurnRequest:
-    return TurnRequest(origin.pacing_host, str(origin), verdict.agent, agent.pace_rules(origin))
+    return TurnRequest(origin.pacing_host, str(origin), verdict.agent, agent.pace_rules(origin), verdict.url)
 
 
 def _close_if_refused(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._gate.gatekeeper import AgentView
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._pacing.held import claim_turn
+from politesse.errors import ConfigurationError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.robots.pattern import has_dot_segments
+from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, MutableMapping
+    from collections.abc import Callable, Collection, Iterable, MutableMapping
 
     from politesse._gate.identity import Identity
-    from politesse._pacing.turns import Turn
+    from politesse._pacing.held import Turn
 
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: Host is host and port alone
 
@@ -25,6 +27,7 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
+        turn.claim()  # unless the caller's turn was claimed for this request already
         self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:
@@ -36,6 +39,33 @@ class OpenTurns(set["Turn"]):
         """End every turn: the client was closed, and with it the connections of open responses."""
         for turn in tuple(self):
             self.end(turn)
+
+
+async def turn_for(
+    gate: AgentView, url: str, spelt: Callable[[str], str], *, max_wait_s: float | None, exempt: str | None = None
+) -> Turn:
+    """Return the turn that the task holds for ``url`` and has not used yet, or else wait for one.
+
+    Args:
+        gate: judges and paces.
+        url: as it will be sent.
+        spelt: returns a URL as the client would send it: the caller may have queued another spelling of ``url``.
+        max_wait_s: see ``AgentView.take_turn``.
+        exempt: see there; a turn that the task holds needs no exemption.
+
+    Raises:
+        Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: as ``AgentView.turn`` says.
+    """
+    agent = agent_of(gate)
+    agent.state.check_usable()
+    turn = claim_turn(agent.state.pacer, agent.name, lambda held: held == url or spelt(held) == url)
+    if turn is None:
+        return await gate.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
+    if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
+        verdict = await gate.check(url)  # what is sent may match other rules than what was judged
+        if not verdict:
+            raise Disallowed(verdict)
+    return turn
 
 
 def check_gate(gate: object, user: str) -> None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
-from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce
+from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse._gate.gatekeeper import AgentView
-    from politesse._pacing.turns import Turn
+    from politesse._pacing.held import Turn
     from politesse.verdict import Verdict
 
 _DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx; others need a package
@@ -227,7 +227,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
 
     async def _take(self, request: httpx.Request) -> Turn:
         try:
-            return await self._gate.take_turn(_sent(request), max_wait_s=self._max_wait_s)
+            return await turn_for(self._gate, _sent(request), _spelt, max_wait_s=self._max_wait_s)
         except Disallowed as error:
             raise RequestDisallowed(error.verdict, request=request) from None
         except InvalidURL as error:
@@ -319,6 +319,12 @@ class _TurnStream(httpx.AsyncByteStream):
         # The garbage collector may run in any thread, between any two instructions.
         with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
             self._loop.call_soon_threadsafe(self._turns.close_dropped, self._stream, self._turn)
+
+
+def _spelt(url: str) -> str:
+    """Return the URL that httpx sends where it is given ``url``, for which a turn was granted."""
+    parsed = httpx.URL(url)
+    return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}{parsed.raw_path.decode('ascii')}"
 
 
 def _sent(request: httpx.Request) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from politesse._pacing.turns import Turn
+    from politesse._pacing.held import Turn
 
 _USER_AGENT = "User-Agent"
 _HTTPX_DEFAULT = "python-httpx/"

@@ -30,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._gate.gatekeeper import AgentView, agent_of
-from politesse._pacing.turns import Turn, holding
+from politesse._pacing.held import Turn
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.queue.crawl import CrawledQueue
@@ -173,7 +173,7 @@ class PoliteQueue(CrawlableQueue[Item]):
         """
         turn, queued = await self._take()
         try:
-            with turn, holding(turn):
+            with turn:
                 yield QueuedTurn(turn, queued)
         finally:
             self._under_way -= 1

@@ -10,7 +10,7 @@ from politesse.errors import ClosedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._pacing.turns import Turn
+    from politesse._pacing.held import Turn
     from politesse.queue.hosts import QueuedUrl
 
 Item = TypeVar("Item")

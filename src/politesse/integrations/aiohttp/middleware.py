@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse.errors import ConfigurationError
-from politesse.integrations._request import OpenTurns, check_gate, introduce
+from politesse.integrations._request import OpenTurns, check_gate, introduce, turn_for
 from politesse.integrations.aiohttp.bypass import send_judged, tracing
 from politesse.integrations.aiohttp.sending import DEFAULT_USER_AGENTS, ClientDisallowed, client_errors, send
-from politesse.integrations.aiohttp.urls import sent_url
+from politesse.integrations.aiohttp.urls import sent_url, spelt_url
 
 if TYPE_CHECKING:
     import aiohttp
@@ -103,6 +103,6 @@ class RobotsMiddleware:
         if previous is not None:
             previous.release()  # an outer middleware repeats the request, for example to answer a challenge
         with client_errors():
-            turn = await self._gate.take_turn(sent_url(request), max_wait_s=self._max_wait_s)
+            turn = await turn_for(self._gate, sent_url(request), spelt_url, max_wait_s=self._max_wait_s)
         total_s = request.session.timeout.total
         return await send(request, handler, turn, self._turns, total_s=total_s, closes=False)

@@ -11,9 +11,9 @@ import aiohttp
 from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import ClosedError, Disallowed, InvalidURL
-from politesse.integrations._request import OpenTurns, introduce
+from politesse.integrations._request import OpenTurns, introduce, turn_for
 from politesse.integrations.aiohttp.bypass import send_judged
-from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url
+from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url, spelt_url
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse._gate.gatekeeper import AgentView
-    from politesse._pacing.turns import Turn
+    from politesse._pacing.held import Turn
 
 DEFAULT_USER_AGENTS: Final = frozenset({SERVER_SOFTWARE})
 
@@ -69,7 +69,7 @@ async def send(
     Args:
         request: the hop to send.
         handler: sends it.
-        turn: not entered yet.
+        turn: not entered yet, or claimed.
         turns: the open turns of the client; gets this one.
         total_s: timeout of the whole request in seconds, None for none. A response that was dropped unread is kept
             alive by its own stream in aiohttp, and so is its connection: this is when it is given up.
@@ -133,7 +133,7 @@ class RequestTurns:
     async def prepare(self, url: str) -> None:
         """Take the turn of the first hop before the request starts."""
         with client_errors():
-            self._prepared = await self._gate.take_turn(url, max_wait_s=self._max_wait_s, exempt=self._exempt)
+            self._prepared = await self._turn_for(url, self._exempt)
         self._exempt_host = Origin.of(url).pacing_host
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -174,4 +174,7 @@ class RequestTurns:
         exempt = self._exempt
         if exempt is not None and Origin.of(url).pacing_host != self._exempt_host:
             exempt = None  # the exemption does not cover the other host of a redirect
-        return await self._gate.take_turn(url, max_wait_s=self._max_wait_s, exempt=exempt)
+        return await self._turn_for(url, exempt)
+
+    async def _turn_for(self, url: str, exempt: str | None) -> Turn:
+        return await turn_for(self._gate, url, spelt_url, max_wait_s=self._max_wait_s, exempt=exempt)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import ClientRequest, hdrs
+from yarl import URL
 
 from politesse.errors import InvalidURL
 from politesse.integrations._request import check_sent, other_site
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
-    from yarl import URL
 
 
 class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
@@ -35,6 +35,11 @@ def judged_url(url: URL) -> str:
         scheme = f"http{scheme[2:]}"
     # yarl caches raw_path_qs, and aiohttp reads it anyway: cheaper than str(url).
     return f"{scheme}://{url.raw_authority}{url.raw_path_qs}"
+
+
+def spelt_url(url: str) -> str:
+    """Return the URL that is judged where aiohttp is given ``url``, for which a turn was granted."""
+    return judged_url(URL(url).with_user(None))
 
 
 def sent_url(request: ClientRequest) -> str:

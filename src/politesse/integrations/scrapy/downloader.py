@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
 
-    from politesse._pacing.turns import Turn
+    from politesse._pacing.held import Turn
 
 logger = logging.getLogger(__name__)
 

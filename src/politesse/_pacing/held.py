@@ -1,0 +1,239 @@
+"""A turn, and the tasks that hold it.
+
+Theory of operation. A turn is *held* by each task that has entered it, until it ends. Entering notes the task in the
+turn, and the turn in a context variable; both references are weak. A task that holds as many turns of a host as there
+may be at once would wait for itself: its next one there raises TurnHeld. A child task (``asyncio.gather``) sees the
+turns of its parent by the context that it inherits, and integrations use them there, but it does not hold them: for
+another turn of the host it waits, and its parent may end the one before meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from asyncio import _get_running_loop
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, Self
+from weakref import ref
+
+from politesse._text import printable
+from politesse.events import TurnDropped
+from politesse.origin import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from politesse.events import Event
+    from politesse.ports import Pacer, Permit
+    from politesse.verdict import Verdict
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Turn:
+    """Permission to make one request now. Use it as a context manager, synchronous or not; its end ends the turn.
+
+    The task that enters it holds it: a second turn of the same host in this task raises TurnHeld. PoliteSession,
+    PoliteTransport and RobotsMiddleware use the turn that the task holds for the URL that they request.
+
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> async def main():
+    ...     fetcher = ScriptedFetcher({"https://example.com": 404})
+    ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:
+    ...         async with gate.turn("https://example.com/page") as turn:
+    ...             turn.observe(200)  # the status of your request
+    ...         return turn
+    >>> asyncio.run(main())
+    <Turn https://example.com/page: ended>
+
+    Attributes:
+        url: the URL that may be requested.
+        verdict: why.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_claimed",
+        "_entered",
+        "_holders",
+        "_loop",
+        "_observed",
+        "_pacer",
+        "_permit",
+        "_publish",
+        "url",
+        "verdict",
+    )
+
+    def __init__(self, verdict: Verdict, permit: Permit, pacer: Pacer, publish: Callable[[Event], None]) -> None:
+        self.url = verdict.url
+        self.verdict = verdict
+        self._permit: Permit | None = permit
+        self._pacer = pacer
+        self._publish = publish
+        self._loop = _get_running_loop()
+        self._entered = False
+        self._claimed = False
+        self._observed = False
+        self._holders: tuple[ref[asyncio.Task[object]], ...] = ()
+
+    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Record what the server answered, as soon as its headers are known: they set the pace of this host.
+
+        A 429 or 503 closes the host from now on, for all other turns as well. How long the answer took is counted up
+        to here, so that a long body does not make a slow server. After the end of the turn it has no effect, nor after
+        an integration that made the request has recorded the answer.
+
+        Args:
+            status: the HTTP status.
+            headers: the headers of the answer, names in any case.
+        """
+        if self._permit is None or (self._claimed and self._observed):
+            return
+        self._observed = True
+        lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
+        self._permit.observe(status, lower)
+
+    def claim(self) -> bool:
+        """Take the turn over for a request, as integrations do; return False if it was used before, or has ended.
+
+        Once it is claimed, the first answer that is recorded counts, and later calls of ``observe`` have no effect.
+        """
+        if self._permit is None or self._claimed or self._observed:
+            return False
+        self._claimed = True
+        return True
+
+    def end(self) -> None:
+        """End the turn: the interval to the next one counts from now. Calling it again has no effect."""
+        self._entered = True
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.end()
+
+    def give_back(self) -> None:
+        """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""
+        self._entered = True
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.give_back()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it holds the permit of its host: it has not ended."""
+        return self._permit is not None
+
+    def is_at(self, host: str) -> bool:
+        """Return whether it is a turn at a pacing host."""
+        return Origin.of(self.url).pacing_host == host
+
+    def is_of(self, pacer: Pacer) -> bool:
+        """Return whether the gatekeeper that uses ``pacer`` granted it."""
+        return self._pacer is pacer
+
+    def is_held_by(self, task: asyncio.Task[object]) -> bool:
+        """Return whether ``task`` has entered it."""
+        return any(holder() is task for holder in self._holders)
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        if self._permit is not None:
+            task = _current_task()
+            if task is not None and not self.is_held_by(task):
+                self._holders = (*self._holders, ref(task))
+            _ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __del__(self) -> None:
+        permit = getattr(self, "_permit", None)  # missing if the constructor failed
+        if permit is None:
+            return
+        if self._entered:
+            message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
+        else:
+            message = f"{self!r} was never entered: use it with 'with', or call give_back()"
+        self._permit = None
+        dropped = TurnDropped(Origin.of(self.url).pacing_host, self.url)
+        publish, end = self._publish, permit.end if self._entered else permit.give_back
+
+        def give_back() -> None:
+            end()
+            publish(dropped)
+
+        # The garbage collector may run in any thread, between any two instructions.
+        if self._loop is None or self._loop is _get_running_loop():
+            give_back()
+        else:
+            with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
+                self._loop.call_soon_threadsafe(give_back)
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
+
+    def __repr__(self) -> str:
+        state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
+        return f"<Turn {printable(self.url)}: {state}>"
+
+
+# Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
+_ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+
+
+def entered_turns() -> list[Turn]:
+    """Return the turns under way that the current task, or one that it descends from, has entered."""
+    turns = (entered() for entered in _ENTERED.get())
+    return [turn for turn in turns if turn is not None and turn.under_way]
+
+
+def holds_turn_at(host: str) -> bool:
+    """Return whether the current task or its parent holds a turn at a host: waiting for another would deadlock."""
+    return any(turn.is_at(host) for turn in entered_turns())
+
+
+def held_turns(pacer: Pacer, host: str) -> list[Turn]:
+    """Return the turns at a host that the current task itself holds, and a gatekeeper granted by ``pacer``."""
+    entered = entered_turns()
+    task = _current_task() if entered else None
+    if task is None:
+        return []
+    return [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
+
+
+def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
+    """Claim a turn that the current task, or one that it descends from, holds and has not used.
+
+    Args:
+        pacer: of the gatekeeper.
+        agent: the product tokens for which it was granted, joined by commas.
+        is_for: returns whether a turn with this URL will do.
+
+    Returns:
+        The turn, the one that was entered last if there are several; None if there is none.
+    """
+    for turn in reversed(entered_turns()):
+        if turn.is_of(pacer) and turn.verdict.agent == agent and is_for(turn.url) and turn.claim():
+            return turn
+    return None
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    loop = _get_running_loop()
+    return None if loop is None else asyncio.current_task(loop)
