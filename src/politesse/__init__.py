@@ -2,7 +2,7 @@
 
 ::
 
-    origin, verdict, errors, events, clock, ports   the words, and the ports between the rooms
+    origin, verdict, errors, events, host_status, clock, ports   the words, and the ports between the rooms
     usage/          what sites say about the use of their content, beside the verdict
     robots/         what a robots.txt says: lexer, groups, rules (pure)
     page/           what a page itself says: META robots, X-Robots-Tag, its links (pure)
@@ -18,15 +18,13 @@
     _gate/          the question before each request
 """
 
-from politesse._cache.files import FileOutcome, SiteFile, SiteFileFetched
+from politesse._cache.files import SiteFile
 from politesse._cache.options import CacheOptions
-from politesse._cache.robots import RobotsFetched
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
-from politesse._gate.state import Decided, LongDelay, MatchingBounded, Statistics
+from politesse._gate.state import Statistics
 from politesse._pacing.held import Turn
 from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.reports import AddressNotFound, HeaderOverruled
 from politesse._sites.data_txt import DataRecord, DataTxt
 from politesse._sites.pages import DataTxtAnswer, Sitemaps
 from politesse.errors import (
@@ -41,17 +39,28 @@ from politesse.errors import (
     TurnHeld,
     WrongEventLoop,
 )
-from politesse.events import ComponentFailed, Event
+from politesse.events import (
+    AddressNotFound,
+    ComponentFailed,
+    Decided,
+    Event,
+    HeaderOverruled,
+    LongDelay,
+    MatchingBounded,
+    RobotsFetched,
+    SiteFileFetched,
+)
 from politesse.fetch.addresses import PublicResolver
 from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
+from politesse.host_status import HostStatus, RobotsStatus
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.robots import Dialect, RejectedSitemap, RobotsTxt
 from politesse.stores.memory import MemoryStore
 from politesse.usage.model import Preference, Purpose, Usage
-from politesse.verdict import AccessResult, Bound, Match, NotYet, Reason, Rule, Source, Verdict
+from politesse.verdict import AccessResult, Bound, FileOutcome, Match, NotYet, Reason, Rule, Source, Verdict
 
 __version__ = "0.1.0"
 
@@ -77,6 +86,7 @@ __all__ = [
     "Gatekeeper",
     "HeaderOverruled",
     "HostPolicy",
+    "HostStatus",
     "InvalidURL",
     "Limit",
     "LongDelay",
@@ -99,6 +109,7 @@ __all__ = [
     "Reason",
     "RejectedSitemap",
     "RobotsFetched",
+    "RobotsStatus",
     "RobotsTxt",
     "Rule",
     "SiteFile",

@@ -1,4 +1,4 @@
-"""Why a verdict is what it is.
+"""Why a verdict is what it is, and what became of a fetch.
 
 A new reason takes its member, its place among the sets and its words here. ``_gate/judge.py`` gives it; a question that
 the hot path ``AgentView.peek`` does not ask must take the plain way there.
@@ -27,6 +27,24 @@ class AccessResult(StrEnum):
     """5xx, a network fault, or no usable answer: complete disallow."""
     TOO_MANY_REQUESTS = "too-many-requests"
     """429: no page for now; robots.txt is fetched again before any page."""
+
+
+class FileOutcome(StrEnum):
+    """The outcome of fetching a file of a site ("A Method for Web Data Discovery" 3.1).
+
+    >>> FileOutcome("retry") is FileOutcome.RETRY
+    True
+    """
+
+    FOUND = "found"
+    """2xx: there is a body."""
+    UNKNOWN = "unknown"
+    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt: nothing is known, not that
+    the site has nothing."""
+    RETRY = "retry"
+    """5xx, 429, a fault of the network, or no usable answer: it is fetched again, not before ``not_before``."""
+    DISALLOWED = "disallowed"
+    """The site's robots.txt or a host policy forbids the request, so it was not made."""
 
 
 class Reason(StrEnum):

@@ -13,6 +13,8 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
 _MAX_DESCRIBED: Final = 200  # characters of an exception
+_MAX_LINE: Final = 500  # characters of a line of a traceback
+_MAX_LINES: Final = 100
 
 
 def has_utf_8(text: str) -> bool:
@@ -50,7 +52,8 @@ def described(error: BaseException) -> str:
 def printable_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` for a log, with unprintable characters escaped, which ``exc_info`` does not do.
 
-    Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record.
+    Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record. Long
+    lines are shortened, and of many lines the last ones are kept, which say what was raised.
     """
-    lines = "".join(traceback.format_exception(error)).split("\n")
-    return "\n".join(f"  {printable(line)}" for line in lines if line)
+    lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
+    return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

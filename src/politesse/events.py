@@ -1,24 +1,29 @@
-"""Events: a layer publishes what happened, and subscribers are called. No layer knows its subscribers."""
+"""Events: a layer publishes what happened, and subscribers are called. No layer knows its subscribers.
+
+All events are defined here, except that of an optional integration, which is defined there.
+"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from politesse._text import printable, printable_traceback
+from politesse._text import printable_traceback, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse.origin import Origin
-    from politesse.verdict import Bound
+    from politesse.verdict import Bound, FileOutcome, Source, Verdict
 
 logger = logging.getLogger("politesse")
 
+_MAX_EVENT: Final = 1_000  # characters of an event in the log
+
 
 class Event:
-    """The base of all events. Each layer defines those that it emits.
+    """The base of all events. Those of this library are defined here, whichever layer publishes them.
 
     >>> from politesse import Event, RobotsFetched
     >>> issubclass(RobotsFetched, Event)
@@ -44,6 +49,104 @@ class ComponentFailed(Event):
     origin: Origin | None
     component: str
     error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Event):
+    """A verdict was given.
+
+    Attributes:
+        verdict: the verdict.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Decided, Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def watch():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         gate.subscribe(lambda event: isinstance(event, Decided) and print(event.verdict.reason))
+        ...         await gate.check("https://example.com/")
+        >>> asyncio.run(watch())
+        unavailable
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingBounded(Event):
+    """The bound on the matching work of one decision was reached: rules that were not compared count against the URL.
+
+    A Disallow among them counts as matching, an Allow as not. Only files that are made to be slow reach the bound.
+
+    Attributes:
+        verdict: the verdict.
+
+    Example:
+        >>> from politesse import Match, MatchingBounded, Reason, Verdict
+        >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
+        >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
+        True
+    """
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFetched(Event):
+    """robots.txt was fetched, or could not be.
+
+    Attributes:
+        origin: whose.
+        status: of the answer, None where there was none.
+        fault: what went wrong, as a phrase, or empty.
+        elapsed_s: how long it took, redirects and the wait for a place included.
+        source: what holds now.
+        truncated: whether the file is longer than the fetcher reads, so that its last lines are missing.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> def show(event) -> None:
+        ...     if isinstance(event, RobotsFetched):
+        ...         print(event.origin, event.status, event.source.result)
+        >>> async def main() -> None:
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         gate.subscribe(show)
+        ...         await gate.check("https://a.example/")
+        >>> asyncio.run(main())
+        https://a.example 404 unavailable
+    """
+
+    origin: Origin
+    status: int | None
+    fault: str
+    elapsed_s: float
+    source: Source
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFileFetched(Event):
+    """A file of a site, not its robots.txt, was fetched, or could not be.
+
+    Attributes:
+        url: which.
+        status: of the answer, None where there was none.
+        fault: what went wrong, as a phrase, or empty.
+        outcome: what holds now.
+
+    >>> from politesse import FileOutcome
+    >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
+    >>> print(event.url, event.status, event.outcome)
+    https://example.com/data.txt 404 unknown
+    """
+
+    url: str
+    status: int | None
+    fault: str
+    outcome: FileOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +241,71 @@ class TurnDropped(Event):
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class LongDelay(Event):
+    """A turn was requested at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
+
+    Attributes:
+        origin: the site.
+        delay_s: the delay that it states, in seconds.
+        done: ``"obey"``, ``"cap"`` or ``"skip"``.
+
+    Example:
+        >>> from politesse import LongDelay, Origin
+        >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
+        'skip'
+    """
+
+    origin: Origin
+    delay_s: float
+    done: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderOverruled(Event):
+    """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable or out of range.
+
+    >>> HeaderOverruled("example.com", "retry-after", "soon", 60.0).applied_s
+    60.0
+
+    Attributes:
+        host: the pacing host that sent it.
+        field: its name, in lower case.
+        value: at most 100 characters of it, printable.
+        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
+    """
+
+    host: str
+    field: str
+    value: str
+    applied_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressNotFound(Event):
+    """No address was found for a host that is paced by its address; it is paced by its name for a minute.
+
+    >>> AddressNotFound("example.com", "OSError: no such host").host
+    'example.com'
+
+    Attributes:
+        host: its name.
+        error: what the resolver reports.
+    """
+
+    host: str
+    error: str
+
+
 class Publisher:
-    """Calls its subscribers in the order in which they subscribed.
+    """Writes events to a log, and calls its subscribers in the order in which they subscribed.
 
     A subscriber is a plain function and must not block. One that raises is logged with its traceback; the other
     subscribers are called all the same, and the decision stands. A CancelledError is logged like any other error,
     because a plain function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
+
+    Args:
+        log: called with each event that is published here; None for no log.
 
     >>> publisher = Publisher()
     >>> unsubscribe = publisher.subscribe(print)
@@ -152,9 +314,10 @@ class Publisher:
     >>> unsubscribe()
     """
 
-    __slots__ = ("subscribers",)
+    __slots__ = ("_log", "subscribers")
 
-    def __init__(self) -> None:
+    def __init__(self, log: Callable[[Event], None] | None = None) -> None:
+        self._log = () if log is None else (log,)
         self.subscribers: tuple[Callable[[Event], None], ...] = ()
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
@@ -170,12 +333,19 @@ class Publisher:
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        """Hand ``event`` to every subscriber."""
-        for subscriber in self.subscribers:
+        """Log ``event``, and hand it to every subscriber."""
+        self._call(event, (*self._log, *self.subscribers))
+
+    def forward(self, event: Event) -> None:
+        """Hand an event that another publisher has logged to every subscriber."""
+        self._call(event, self.subscribers)
+
+    def _call(self, event: Event, subscribers: tuple[Callable[[Event], None], ...]) -> None:
+        for subscriber in subscribers:
             try:
                 subscriber(event)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 - foreign code: logged in full, and the gate goes on
-                shown = printable(repr(event)), printable_traceback(error)
+                shown = shortened(repr(event), _MAX_EVENT), printable_traceback(error)
                 logger.error("a subscriber failed on %s\n%s", *shown)  # noqa: TRY400 - exc_info is not printable

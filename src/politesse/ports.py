@@ -273,6 +273,42 @@ class TurnRequest(NamedTuple):
     url: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HostPace:
+    """What a pacer knows of one busy host, at one moment.
+
+    >>> from politesse import Bound
+    >>> pace = HostPace("example.com", 10.0, Bound.CRAWL_DELAY, 1_800_000_010.0, waiting=3)
+    >>> pace.interval_s, pace.waiting, pace.closed_until_wall
+    (10.0, 3, None)
+
+    Attributes:
+        host: the pacing host; an address or a registered domain where the pacer goes by those.
+        interval_s: the interval between two requests that is in force now, in seconds. Where robots.txt states
+            another pace for each agent: that of the agent whose next request may start last.
+        bound_by: what sets that interval.
+        not_before_wall: the Unix time from which the next request may start, of that agent. Others that wait, or are
+            under way, may come first.
+        closed_until_wall: the Unix time until which the host is closed; None if it is open.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT; None if it is open.
+        waiting: how many requests wait.
+        in_flight: how many requests are under way.
+        held_by: the URL of the request that has been under way for longest; empty for none, or if it is unknown.
+        held_s: for how many seconds that has been under way; 0 for none.
+    """
+
+    host: str
+    interval_s: float
+    bound_by: Bound
+    not_before_wall: float
+    closed_until_wall: float | None = None
+    closed_by: Bound | None = None
+    waiting: int = 0
+    in_flight: int = 0
+    held_by: str = ""
+    held_s: float = 0.0
+
+
 class Permit(Protocol):
     """Permission to make one request now. It ends once: by ``end`` or ``give_back``, whichever comes first."""
 
@@ -355,6 +391,9 @@ class Pacer(Protocol):
             headers: the headers of the answer, names in lower case.
             elapsed_s: how long the answer took, in seconds.
         """
+
+    def hosts(self) -> Mapping[str, HostPace]:
+        """Return what is known here of each busy host, by its name; an idle host may be missing. Changes nothing."""
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal, Protocol
 
-from politesse._reasons import ALLOWING, BY_USAGE, UNDECIDED, WORDS, AccessResult, Reason
+from politesse._reasons import ALLOWING, BY_USAGE, UNDECIDED, WORDS, AccessResult, FileOutcome, Reason
 from politesse._text import printable
 from politesse.usage.model import NOTHING_STATED, Usage
 
@@ -17,6 +17,7 @@ __all__ = [
     "WITHOUT_RULE",
     "AccessResult",
     "Bound",
+    "FileOutcome",
     "Match",
     "NotYet",
     "Reason",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from politesse.clock import Clock
-    from politesse.ports import Pacer, Permit, TurnRequest
+    from politesse.ports import HostPace, Pacer, Permit, TurnRequest
 
 TRIP: Final = 3
 """Steps of the event loop that a message to the server takes."""
@@ -103,6 +103,9 @@ class RemotePacer:
         /,
     ) -> None:
         _send(lambda: self._server.count_fetch(host, origin, status, headers, elapsed_s))
+
+    def hosts(self) -> Mapping[str, HostPace]:
+        return self._server.hosts()
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         _send(lambda: self._server.set_limits(host, min_delay_s, max_concurrent))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -18,7 +18,7 @@ from politesse._pacing.scoped import ScopedPacer
 from politesse._pacing.sharing import pacer_for
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
-from politesse.ports import Pacer, Permit, TurnRequest
+from politesse.ports import HostPace, Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.contract.remote_pacer import RemotePacer
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from politesse.robots import RuleSet
 
+
+FIRST: Final = "https://example.com/1"
+SECOND: Final = "https://example.com/2"
 
 Make = Callable[[PacingOptions, ManualClock], Pacer]
 
@@ -70,8 +73,8 @@ class Desk:
         self.granted: list[tuple[str, float]] = []
         self.tasks: list[asyncio.Task[Permit]] = []
 
-    def request(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> TurnRequest:
-        return TurnRequest(host, f"https://{host}", agent, rules)
+    def request(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT, url: str = "") -> TurnRequest:
+        return TurnRequest(host, f"https://{host}", agent, rules, url)
 
     def ask(
         self,
@@ -81,9 +84,10 @@ class Desk:
         rules: RuleSet | None = None,
         agent: str = AGENT,
         max_wait_s: float | None = None,
+        url: str = "",
     ) -> asyncio.Task[Permit]:
         async def start() -> Permit:
-            permit = await self.pacer.start(self.request(rules, host, agent), max_wait_s)
+            permit = await self.pacer.start(self.request(rules, host, agent, url), max_wait_s)
             self.granted.append((name, self.clock.monotonic()))
             return permit
 
@@ -904,3 +908,80 @@ async def test_watchers_are_called_at_the_close(desk: Desk) -> None:
     assert called == [0, 1]
     with pytest.raises(ClosedError):
         desk.pacer.when_ready(desk.request(), lambda: None)
+
+
+async def test_nothing_is_known_of_hosts_that_were_never_requested(desk: Desk) -> None:
+    assert dict(desk.pacer.hosts()) == {}
+
+
+async def test_hosts_name_the_pace_the_holder_and_the_waiting(desk: Desk) -> None:
+    holder = desk.ask("first", rules=rules("Crawl-delay: 7"), url=FIRST)
+    await settle()
+    waiting = [desk.ask(name) for name in ("second", "third")]
+    await desk.pass_time(3.0)
+    wall = desk.clock.wall()
+    assert desk.pacer.hosts()[HOST] == HostPace(
+        HOST, 7.0, Bound.CRAWL_DELAY, pytest.approx(wall + 4.0), None, None, 2, 1, FIRST, pytest.approx(3.0, abs=1e-6)
+    )
+    await desk.end(holder.result(), 200)
+    known = desk.pacer.hosts()[HOST]
+    assert (known.waiting, known.in_flight, known.held_by, known.held_s) == (2, 0, "", 0.0)
+    assert known.not_before_wall == pytest.approx(wall + 7.0)
+    for task in waiting:
+        task.cancel()
+    await settle()
+
+
+async def test_hosts_name_until_when_and_by_what_a_host_is_closed(desk: Desk) -> None:
+    await desk.close_host(desk.clock.wall() + 40.0, Bound.RETRY_AFTER)
+    known = desk.pacer.hosts()[HOST]
+    assert (known.closed_until_wall, known.closed_by) == (desk.clock.wall() + 40.0, Bound.RETRY_AFTER)
+    assert known.not_before_wall == desk.clock.wall() + 40.0
+    assert (known.interval_s, known.bound_by) == (1.0, Bound.FLOOR)
+    await desk.visit(host="other.example")
+    assert desk.pacer.hosts()["other.example"].closed_until_wall is None
+
+
+async def test_hosts_give_the_pace_of_the_slowest_agent(desk: Desk) -> None:
+    await desk.visit(rules("Crawl-delay: 5"), agent="Slow")
+    await desk.pass_time(5.0)
+    await desk.visit(rules("Crawl-delay: 2"), agent="Quick")
+    assert desk.pacer.hosts()[HOST].interval_s == 5.0
+    assert desk.pacer.hosts()[HOST].not_before_wall == pytest.approx(desk.clock.wall() + 5.0)
+
+
+async def test_a_look_at_the_hosts_changes_nothing(desk: Desk) -> None:
+    await desk.visit(rules("Crawl-delay: 5"), agent="Slow")
+    waiting = desk.ask("quick", agent="Quick")
+    for _ in range(200):
+        desk.pacer.hosts()
+        await desk.pass_time(0.01)
+    assert waiting.done()
+    assert desk.granted_at("quick") == pytest.approx(1.0, abs=0.02)
+
+
+async def test_what_waits_for_a_full_host_learns_which_request_has_to_end(desk: Desk) -> None:
+    holder = await desk.ask("first", url=FIRST)
+    answer = await desk.now()
+    assert isinstance(answer, NotYet)
+    assert answer.held_by == FIRST
+    waiting = desk.ask("second", max_wait_s=5.0)
+    await desk.pass_time(5.1)
+    with pytest.raises(TooFar, match="bound by in-flight, held by https://example.com/1"):
+        await waiting
+    await desk.end(holder, 200)
+    answer = await desk.now()
+    assert isinstance(answer, NotYet)
+    assert answer.held_by == ""
+
+
+async def test_with_several_at_once_the_oldest_request_has_to_end(desk: Desk) -> None:
+    await desk.limit(0.0, 2)
+    first, second = [await desk.ask(url, url=url) for url in (FIRST, SECOND)]
+    for holder, ended in ((FIRST, first), (SECOND, second)):
+        answer = await desk.now()
+        assert isinstance(answer, NotYet)
+        assert answer.held_by == holder
+        await desk.end(ended, 200)
+        third = await desk.now()
+        assert not isinstance(third, NotYet)

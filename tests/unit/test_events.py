@@ -83,11 +83,13 @@ async def test_logged_exception_of_a_subscriber_steers_no_terminal_and_forges_no
         gate.subscribe(fail)
         await gate.check("https://a.example/\u202e")
     shown = [logging.Formatter("%(message)s").format(record) for record in caplog.records]
-    assert len(shown) == 3  # the fetcher's failure, the fetch, the decision
+    assert len(shown) == 4  # the fetcher's failure, and the subscriber's on that, the fetch, the decision
     for text in shown:
         first, *others = text.split("\n")
         assert all(line.isprintable() for line in (first, *others))
-        assert first.startswith("a subscriber failed on ")
         assert all(line.startswith("  ") for line in others)
         assert "Rude" in text
+    assert shown[0].startswith("The fetcher failed for https://a.example\n")
+    for text in shown[1:]:
+        assert text.startswith("a subscriber failed on ")
         assert "ValueError" in text

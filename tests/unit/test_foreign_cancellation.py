@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import AddressNotFound, ComponentFailed, Event, Gatekeeper, Limit, MemoryStore, PacingOptions, Reason
-from politesse._cache.files import FileOutcome
+from politesse import (
+    AddressNotFound,
+    ComponentFailed,
+    Event,
+    FileOutcome,
+    Gatekeeper,
+    Limit,
+    MemoryStore,
+    PacingOptions,
+    Reason,
+)
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 

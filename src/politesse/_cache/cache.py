@@ -151,6 +151,11 @@ class FileCache(ABC, Generic[EntryKind]):
         """How many files are being loaded or fetched."""
         return len(self._flights)
 
+    @property
+    def being_fetched(self) -> dict[str, Origin]:
+        """The origins whose files are being loaded or fetched, by key."""
+        return {flight.key: flight.origin for flight in self._flights}
+
     def valid(self, key: str) -> EntryKind | None:
         """Return the entry of a key if it holds now; start a refresh behind it if that is due."""
         entry = self.entries.get(key)

@@ -88,6 +88,10 @@ class FileEntry:
         """Return whether the file is to be fetched again."""
         return now_mono >= self.refresh_mono or now_wall >= self.refresh_wall
 
+    def due_in_s(self, now_mono: float, now_wall: float) -> float:
+        """Return in how many seconds the file is to be fetched again; 0 if that is due."""
+        return max(0.0, min(self.refresh_mono - now_mono, self.refresh_wall - now_wall))
+
     def age_s(self, now_mono: float, now_wall: float) -> float:
         """Return the seconds since the source was fetched or last confirmed."""
         return max(now_mono - self.confirmed_mono, now_wall - self.confirmed_wall)

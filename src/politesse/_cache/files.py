@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import FileEntry
 from politesse._cache.outcome import classify
 from politesse.errors import PolitesseError
-from politesse.events import Event, Publisher
+from politesse.events import Publisher, SiteFileFetched
 from politesse.page.encoding import decoded
 from politesse.page.html import is_html
 from politesse.ports import Fetcher, FetchResponse, FetchResult
-from politesse.verdict import AccessResult, Source, Verdict
+from politesse.verdict import AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,24 +30,6 @@ if TYPE_CHECKING:
 _ENTRY_BYTES: Final = 1_000
 _MAX_TYPE: Final = 256  # characters of a media type
 _SNIFFED_BYTES: Final = 4_096
-
-
-class FileOutcome(StrEnum):
-    """The outcome of fetching a file of a site ("A Method for Web Data Discovery" 3.1).
-
-    >>> FileOutcome("retry") is FileOutcome.RETRY
-    True
-    """
-
-    FOUND = "found"
-    """2xx: there is a body."""
-    UNKNOWN = "unknown"
-    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt: nothing is known, not that
-    the site has nothing."""
-    RETRY = "retry"
-    """5xx, 429, a fault of the network, or no usable answer: it is fetched again, not before ``not_before``."""
-    DISALLOWED = "disallowed"
-    """The site's robots.txt or a host policy forbids the request, so it was not made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +71,6 @@ class SiteFile:
         """Whether a web page was sent in its place, by its media type or its start, as by servers that have no 404."""
         start = decoded(self.body[:_SNIFFED_BYTES])[0].lstrip("\ufeff\0 \t\n\f\r")
         return start.startswith("<") or is_html(self.body, self.content_type)
-
-
-@dataclass(frozen=True, slots=True)
-class SiteFileFetched(Event):
-    """A file of a site, not its robots.txt, was fetched, or could not be.
-
-    Attributes:
-        url: which.
-        status: of the answer, None where there was none.
-        fault: what went wrong, as a phrase, or empty.
-        outcome: what holds now.
-
-    >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
-    >>> print(event.url, event.status, event.outcome)
-    https://example.com/data.txt 404 unknown
-    """
-
-    url: str
-    status: int | None
-    fault: str
-    outcome: FileOutcome
 
 
 class SiteFileEntry(FileEntry):

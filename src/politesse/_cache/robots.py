@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -16,8 +16,8 @@ from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
 from politesse._constants import ROBOTS_TXT
-from politesse.events import Event, Publisher
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResult, Store
+from politesse.events import Publisher, RobotsFetched
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Store
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import AccessResult, Source
 
@@ -31,39 +31,6 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
 
 _PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # 5 ms at worst (thousands of lines, URLs as rules): more would be felt
-
-
-@dataclass(frozen=True, slots=True)
-class RobotsFetched(Event):
-    """robots.txt was fetched, or could not be.
-
-    Attributes:
-        origin: whose.
-        status: of the answer, None where there was none.
-        fault: what went wrong, as a phrase, or empty.
-        elapsed_s: how long it took, redirects and the wait for a place included.
-        source: what holds now.
-
-    Example:
-        >>> import asyncio
-        >>> from politesse import Gatekeeper
-        >>> from politesse.testing import ScriptedFetcher
-        >>> def show(event) -> None:
-        ...     if isinstance(event, RobotsFetched):
-        ...         print(event.origin, event.status, event.source.result)
-        >>> async def main() -> None:
-        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
-        ...         gate.subscribe(show)
-        ...         await gate.check("https://a.example/")
-        >>> asyncio.run(main())
-        https://a.example 404 unavailable
-    """
-
-    origin: Origin
-    status: int | None
-    fault: str
-    elapsed_s: float
-    source: Source
 
 
 class RobotsCache(FileCache[Entry]):
@@ -147,7 +114,9 @@ class RobotsCache(FileCache[Entry]):
         closed = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED
         if not (closed and answer.final_url == flight.url):  # then no request was sent
             self.fetches += 1
-            self._publisher.publish(RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source))
+            truncated = isinstance(answer, FetchResponse) and answer.truncated
+            fetched = RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source, truncated)
+            self._publisher.publish(fetched)
 
     async def _entry_of(self, flight: FileFlight[Entry], judged: Judged, answer: FetchResult | None) -> Entry:
         del answer

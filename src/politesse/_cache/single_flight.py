@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from politesse.errors import ClosedError, WrongEventLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
 Result = TypeVar("Result")
 
@@ -107,6 +107,9 @@ class Flights(Generic[FlightKind]):
                 flight.task.cancel()
                 tasks.append(flight.task)
         return tasks
+
+    def __iter__(self) -> Iterator[FlightKind]:
+        return iter(self._by_key.values())
 
     def __len__(self) -> int:
         return len(self._by_key)

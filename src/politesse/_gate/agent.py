@@ -11,14 +11,16 @@ No user sees an Agent: the methods of AgentView and Gatekeeper are the public on
 from __future__ import annotations
 
 from dataclasses import replace
+from logging import DEBUG
 from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
-from politesse._gate.state import Decided, GateState, LongDelay, MatchingBounded
+from politesse._log import GATE
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
+    from politesse._gate.state import GateState
     from politesse.clock import Clock
     from politesse.events import Event
 
@@ -228,9 +231,8 @@ class Agent:
         return origin
 
     def publish(self, event: Event) -> None:
-        """Publish an event; for integrations."""
-        if self.state.publisher.subscribers:
-            self.state.publisher.publish(event)
+        """Log and publish an event; for integrations."""
+        self.state.publisher.publish(event)
 
     def publish_verdict(self, verdict: Verdict) -> None:
         """Publish what there is to say of a verdict."""
@@ -257,7 +259,7 @@ class Agent:
             if judgement.not_before is not None:
                 source = replace(source, not_before=judgement.not_before)
         verdict = Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
-        if state.publisher.subscribers:
+        if state.publisher.subscribers or (not match.allowed and GATE.isEnabledFor(DEBUG)) or match.bound_reached:
             self.publish_verdict(verdict)
         return verdict
 

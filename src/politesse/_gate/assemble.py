@@ -18,6 +18,7 @@ from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
 from politesse._gate.policy_tokens import PolicyTokens
 from politesse._gate.state import GateState
+from politesse._log import EventLog
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
@@ -117,7 +118,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     identity = Identity.of(options.user_agent, options.token)
     purposes = checked_purposes(options.enforce_usage)
     clock = options.clock or SystemClock()
-    publisher = Publisher()
+    publisher = Publisher(EventLog())
     pacing = options.pacing or PacingOptions()
     resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
     policy_tokens = PolicyTokens(options.policy_tokens) if options.policy_tokens else None

@@ -12,16 +12,19 @@ from __future__ import annotations
 import asyncio
 from asyncio import _get_running_loop
 from contextlib import asynccontextmanager
+from logging import DEBUG
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from politesse._gate.agent import Agent, Exemption
 from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble, check_types
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
+from politesse._gate.hosts_known import hosts_known
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
+from politesse._log import GATE
 from politesse._pacing.turns import take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse.errors import ConfigurationError, InvalidURL
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch.options import FetchOptions
+    from politesse.host_status import HostStatus
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Usage
 
@@ -154,18 +158,21 @@ class AgentView:
                     match = match_rules(url, target, rules)
                 entry.used = True
                 allowed = match.allowed
+                heard: object = self._publisher.subscribers
                 if allowed:
                     state.allowed += 1
-                elif match.reason is _DISALLOW_RULE:
-                    state.disallowed += 1
-                    allowed = state.reports
                 else:
-                    allowed = state.count(match.reason)
+                    heard = heard or match.bound_reached or GATE.isEnabledFor(DEBUG)
+                    if match.reason is _DISALLOW_RULE:
+                        state.disallowed += 1
+                        allowed = state.reports
+                    else:
+                        allowed = state.count(match.reason)
                 age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
                 if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
                     age_s = wall_age_s
                 verdict = Verdict(url, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
-                if self._publisher.subscribers:
+                if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict
         return self._agent.peek(url)
@@ -544,6 +551,32 @@ class Gatekeeper(AgentView):
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
         )
+
+    def hosts(self) -> Mapping[str, HostStatus]:
+        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
+
+        It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
+        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
+        gatekeeper is closed; then no robots.txt is known any more.
+
+        Returns:
+            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper
+            >>> from politesse.testing import ManualClock, ScriptedFetcher
+            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
+            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
+            >>> async def show():
+            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
+            ...         async with gate.turn("https://example.com/page"):
+            ...             for status in gate.hosts().values():
+            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
+            >>> asyncio.run(show())
+            10.0 crawl-delay https://example.com/page successful
+        """
+        return hosts_known(self._state)
 
     def __repr__(self) -> str:
         cache = self._state.cache

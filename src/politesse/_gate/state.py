@@ -1,4 +1,4 @@
-"""What the agents of a gatekeeper share, and the events that they publish."""
+"""What the agents of a gatekeeper share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from politesse.errors import ClosedError, WrongEventLoop
-from politesse.events import Event, Publisher
-from politesse.verdict import ALLOWING, Reason, Verdict
+from politesse.verdict import ALLOWING, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,69 +19,8 @@ if TYPE_CHECKING:
     from politesse._gate.policy_tokens import PolicyTokens
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
-    from politesse.origin import Origin
+    from politesse.events import Publisher
     from politesse.ports import Pacer
-
-
-@dataclass(frozen=True, slots=True)
-class Decided(Event):
-    """A verdict was given.
-
-    Attributes:
-        verdict: the verdict.
-
-    Example:
-        >>> import asyncio
-        >>> from politesse import Decided, Gatekeeper
-        >>> from politesse.testing import ScriptedFetcher
-        >>> async def watch():
-        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
-        ...         gate.subscribe(lambda event: isinstance(event, Decided) and print(event.verdict.reason))
-        ...         await gate.check("https://example.com/")
-        >>> asyncio.run(watch())
-        unavailable
-    """
-
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class MatchingBounded(Event):
-    """The bound on the matching work of one decision was reached: rules that were not compared count against the URL.
-
-    A Disallow among them counts as matching, an Allow as not. Only files that are made to be slow reach the bound.
-
-    Attributes:
-        verdict: the verdict.
-
-    Example:
-        >>> from politesse import Match, MatchingBounded, Reason, Verdict
-        >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
-        >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
-        True
-    """
-
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class LongDelay(Event):
-    """A turn was requested at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
-
-    Attributes:
-        origin: the site.
-        delay_s: the delay that it states, in seconds.
-        done: ``"obey"``, ``"cap"`` or ``"skip"``.
-
-    Example:
-        >>> from politesse import LongDelay, Origin
-        >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
-        'skip'
-    """
-
-    origin: Origin
-    delay_s: float
-    done: str
 
 
 @dataclass(frozen=True, slots=True)

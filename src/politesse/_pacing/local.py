@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.slot import AgentPace
     from politesse.clock import Clock, Timer
-    from politesse.ports import TurnRequest
+    from politesse.ports import HostPace, TurnRequest
     from politesse.verdict import Bound, NotYet
 
 _REMEMBERED_S: Final = 600.0
@@ -83,7 +83,7 @@ class LocalPacer:
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
         if not slot.waiters and self._is_ready(slot, agent, now_mono):
-            return self._stamp(slot, agent, now_mono)
+            return self._stamp(slot, agent, request.url, now_mono)
         self._arm(slot)
         return self._not_yet(slot, agent)
 
@@ -100,8 +100,8 @@ class LocalPacer:
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
         if not slot.waiters and self._is_ready(slot, agent, now_mono):
-            return self._stamp(slot, agent, now_mono)
-        waiter, alarm = self._join(slot, agent, max_wait_s, first=first)
+            return self._stamp(slot, agent, request.url, now_mono)
+        waiter, alarm = self._join(slot, agent, request.url, max_wait_s, first=first)
         permit = None
         try:
             # Not in a method of its own: a frame more would cost every task that is resumed.
@@ -172,6 +172,11 @@ class LocalPacer:
             publish_overruled(self._publisher, slot.host, overruled)
         self._arm(slot)
 
+    def hosts(self) -> dict[str, HostPace]:
+        """Return what is known here of each busy host."""
+        now_mono, now_wall = self._monotonic(), self._wall()
+        return {host: slot.snapshot(now_mono, now_wall) for host, slot in self._slots.items()}
+
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""
         options = self._options
@@ -204,7 +209,7 @@ class LocalPacer:
     @property
     def in_flight(self) -> int:
         """How many permits have not ended."""
-        return sum(slot.in_flight for slot in self._slots.values())
+        return sum(len(slot.under_way) for slot in self._slots.values())
 
     def __len__(self) -> int:
         """How many hosts are busy."""
@@ -224,27 +229,23 @@ class LocalPacer:
         overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
         if overruled:
             publish_overruled(self._publisher, slot.host, overruled)
-        if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
+        if len(slot.under_way) < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)
 
     def ended(self, permit: LocalPermit, slot: Slot) -> None:
         """End a request."""
         if permit.answered_s is None:
             self.answered(permit, slot, None, NO_HEADERS)
-        slot.in_flight -= 1
+        slot.remove(permit)
         if slot.options.max_concurrent == 1:
             slot.last_mono = self._monotonic()
             slot.marks += 1
-        slot.ready_for = None
         self._arm(slot)
 
     def given_back(self, permit: LocalPermit, slot: Slot) -> None:
         """Take back a permit with which no request was made."""
-        slot.in_flight -= 1
-        if slot.marks == permit.marks:  # else another request has come after it
-            slot.last_mono = permit.before_mono
-            slot.marks -= 1
-        slot.ready_for = None
+        slot.remove(permit)
+        slot.unmark(permit)
         self._arm(slot)
 
     def renewed(self, permit: LocalPermit, slot: Slot) -> bool:
@@ -252,10 +253,7 @@ class LocalPacer:
         if self._closed:
             return False
         now_mono = self._monotonic()
-        if slot.marks == permit.marks:  # else another request has come after it, and counts
-            slot.last_mono = permit.before_mono
-            slot.marks -= 1
-        slot.ready_for = None
+        slot.unmark(permit)
         if now_mono < self._ready_mono(slot, permit.agent):
             return False
         slot.marks += 1
@@ -296,7 +294,7 @@ class LocalPacer:
     def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float) -> bool:
         if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call and the clock
             slot.schedule(agent, now_mono, self._wall())
-        return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
+        return now_mono >= slot.ready_mono and len(slot.under_way) < slot.options.max_concurrent
 
     def _not_yet(self, slot: Slot, agent: AgentPace) -> NotYet:
         """Return the answer to a request that cannot start now: its own time, or that of the head if it is later."""
@@ -307,10 +305,10 @@ class LocalPacer:
                 ready_mono, bound_by = head_mono, slot.bound_by
         return slot.not_yet(ready_mono, bound_by, self._monotonic(), self._wall())
 
-    def _stamp(self, slot: Slot, agent: AgentPace, now_mono: float) -> LocalPermit:
+    def _stamp(self, slot: Slot, agent: AgentPace, url: str, now_mono: float) -> LocalPermit:
         slot.marks += 1
-        permit = LocalPermit(self, slot, agent, now_mono)
-        slot.in_flight += 1
+        permit = LocalPermit(self, slot, agent, url, now_mono)
+        slot.under_way = (*slot.under_way, permit) if slot.under_way else (permit,)
         # Also where the end will count: several may be allowed at once before that.
         slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
@@ -318,10 +316,10 @@ class LocalPacer:
         return permit
 
     def _join(
-        self, slot: Slot, agent: AgentPace, max_wait_s: float | None, *, first: bool
+        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool
     ) -> tuple[Waiter, Timer | None]:
         """Put a request into the line; raises TooFar if it is known that its time comes too late."""
-        waiter = Waiter(agent, self._wakeups.own_loop())
+        waiter = Waiter(agent, url, self._wakeups.own_loop())
         alarm = None
         if max_wait_s is not None:
             now_mono = self._monotonic()
@@ -344,7 +342,7 @@ class LocalPacer:
         """Return the permit of a waiter that was woken; None if it has to wait again."""
         now_mono = self._monotonic()
         if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, waiter.agent, now_mono):
-            permit = self._stamp(slot, waiter.agent, now_mono)
+            permit = self._stamp(slot, waiter.agent, waiter.url, now_mono)
             permit.waited = True
             return permit
         if waiter.error is not None:
@@ -355,7 +353,7 @@ class LocalPacer:
 
     def _arm(self, slot: Slot) -> None:
         """Have the slot looked at when the time of what is next has come; a full one is looked at after an end."""
-        if slot.in_flight >= slot.options.max_concurrent:
+        if len(slot.under_way) >= slot.options.max_concurrent:
             return
         # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
         if slot.waiters:
@@ -377,7 +375,7 @@ class LocalPacer:
                 self._arm(slot)
         elif slot.watchers:
             self._call_watcher(slot, now_mono)
-        elif slot.in_flight == 0:
+        elif not slot.under_way:
             until_mono = slot.busy_until(self._last_asked.kept_s, now_mono, self._wall())
             if until_mono > now_mono:
                 self._wakeups.look_later(slot, until_mono)

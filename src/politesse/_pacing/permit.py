@@ -41,17 +41,30 @@ class LocalPermit:
         before_mono: the ``last_mono`` of the slot before it was stamped.
         marks: the value of ``slot.marks`` when it was stamped (generation counter).
         answered_s: after how many seconds the answer came; None until it is known.
+        url: what is requested; empty if that is unknown.
     """
 
-    __slots__ = ("agent", "answered_s", "before_mono", "host", "marks", "pacer", "slot", "started_mono", "waited")
+    __slots__ = (
+        "agent",
+        "answered_s",
+        "before_mono",
+        "host",
+        "marks",
+        "pacer",
+        "slot",
+        "started_mono",
+        "url",
+        "waited",
+    )
 
-    def __init__(self, pacer: Issuer, slot: Slot, agent: AgentPace, started_mono: float) -> None:
+    def __init__(self, pacer: Issuer, slot: Slot, agent: AgentPace, url: str, started_mono: float) -> None:
         self.host = slot.host
         self.started_mono = started_mono
         self.waited = False
         self.pacer: Issuer | None = pacer
         self.slot: Slot | None = slot
         self.agent = agent
+        self.url = url
         self.before_mono = slot.last_mono
         self.marks = slot.marks
         self.answered_s: float | None = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from politesse._pacing.scopes import Finder
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import Resolver
+    from politesse.ports import HostPace, Resolver
 
 
 class ScopePermit(Permit, Protocol):
@@ -211,6 +211,16 @@ class ScopedPacer:
             self._first.count_fetch(first.host, origin, status, headers, elapsed_s)
             for pacer, part in zip(self._pacers[1:], others, strict=True):
                 pacer.count_fetch(part.host, origin)
+
+    def hosts(self) -> dict[str, HostPace]:
+        """Return what is known of each busy key, and of each busy domain and address that has a limit.
+
+        What has the name of a key is the key. A request that waits for a limit alone holds its key.
+        """
+        found: dict[str, HostPace] = {}
+        for pacer in reversed(self._pacers):
+            found.update(pacer.hosts())
+        return found
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace one host by its own limits; raises ConfigurationError where the key is not the host."""

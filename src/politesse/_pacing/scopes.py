@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cachetools import TLRUCache
 
-from politesse._pacing.reports import AddressNotFound
 from politesse._tasks import is_ended_from_outside
 from politesse._text import described
 from politesse.errors import ClosedError, ConfigurationError
+from politesse.events import AddressNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

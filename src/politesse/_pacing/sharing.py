@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+from politesse._log import EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse.clock import run_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
-    from politesse.ports import Pacer, Permit, Resolver, TurnRequest
+    from politesse.ports import HostPace, Pacer, Permit, Resolver, TurnRequest
     from politesse.verdict import Bound, NotYet
 
 
@@ -76,7 +77,7 @@ class _Common:
     def __init__(self, options: PacingOptions, make: Callable[[Publisher], Pacer], clock: Clock) -> None:
         self.options = options
         self.clock = clock
-        self.publisher = Publisher()
+        self.publisher = Publisher(EventLog())  # logged once, not for each gate
         self.pacer = make(self.publisher)
         self.gates = 0
 
@@ -163,6 +164,10 @@ class SharedPacer:
         if not self._closed:
             self._pacer().count_fetch(host, origin, status, headers, elapsed_s)
 
+    def hosts(self) -> Mapping[str, HostPace]:
+        """Return what is known of each busy host, through all gates of the scope; nothing before the first use."""
+        return {} if self._common is None else self._common.pacer.hosts()
+
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""
         if _get_running_loop() is None and self._common is None:
@@ -227,7 +232,7 @@ class SharedPacer:
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
         common.gates += 1
-        self._unsubscribe = common.publisher.subscribe(self._publisher.publish)
+        self._unsubscribe = common.publisher.subscribe(self._publisher.forward)
         for host, limits in self._limits.items():
             common.pacer.set_limits(host, *limits)
         return common

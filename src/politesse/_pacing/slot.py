@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._pacing.backoff import Bearing
 from politesse._pacing.pace import bounded, longest_stated_s, stated_pace
 from politesse._pacing.schedule import Closure, earliest_start
+from politesse.ports import HostPace
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -58,10 +60,11 @@ class AgentPace:
 class Waiter:
     """A request in line. It is woken when it is the head and its time has come, and again if that was too early."""
 
-    __slots__ = ("agent", "error", "woken")
+    __slots__ = ("agent", "error", "url", "woken")
 
-    def __init__(self, agent: AgentPace, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, agent: AgentPace, url: str, loop: asyncio.AbstractEventLoop) -> None:
         self.agent = agent
+        self.url = url
         self.woken: asyncio.Future[None] = asyncio.Future(loop=loop)  # given the loop, it need not look it up
         self.error: Exception | None = None
 
@@ -81,6 +84,22 @@ class Waiter:
         self.woken = asyncio.Future(loop=self.woken.get_loop())
 
 
+class Started(Protocol):
+    """What a slot knows of a permit that has not ended.
+
+    Attributes:
+        url: what is requested; empty if that is unknown.
+        started_mono: when it was stamped.
+        before_mono: the ``last_mono`` of the slot before it was stamped.
+        marks: the value of ``Slot.marks`` when it was stamped (generation counter).
+    """
+
+    url: str
+    started_mono: float
+    before_mono: float
+    marks: int
+
+
 class Slot:
     """A busy host.
 
@@ -90,7 +109,7 @@ class Slot:
         agents: what is stated for each agent that has requested a turn.
         longest_s: the longest interval that is stated for any agent at any time of day, or the floor.
         bearing: what its answers say; None before the first.
-        in_flight: how many requests are under way.
+        under_way: the permits of the requests that are under way, in the order in which they started.
         last_mono: the end of the last request, or the start of it where several may be under way. A fetch of robots.txt
             counts if no request is remembered.
         only_fetched: whether that was a fetch, and nothing has requested a turn since.
@@ -109,7 +128,6 @@ class Slot:
         "bearing",
         "bound_by",
         "host",
-        "in_flight",
         "last_mono",
         "longest_s",
         "marks",
@@ -117,6 +135,7 @@ class Slot:
         "options",
         "ready_for",
         "ready_mono",
+        "under_way",
         "waiters",
         "watchers",
     )
@@ -127,7 +146,7 @@ class Slot:
         self.agents: dict[str, AgentPace] = {}
         self.longest_s = options.min_delay_s
         self.bearing: Bearing | None = None
-        self.in_flight = 0
+        self.under_way: tuple[Started, ...] = ()  # nearly always one at the most: an empty one takes no memory
         self.last_mono = last_mono
         self.only_fetched = False
         self.marks = 0
@@ -141,7 +160,29 @@ class Slot:
     @property
     def is_full(self) -> bool:
         """Whether as many requests are under way as are allowed at once."""
-        return self.in_flight >= self.options.max_concurrent
+        return len(self.under_way) >= self.options.max_concurrent
+
+    @property
+    def held_by(self) -> str:
+        """The URL whose request has to end before another can start; empty if there is room, or if it is unknown."""
+        return self.under_way[0].url if self.is_full else ""
+
+    def remove(self, permit: Started) -> None:
+        """Take out a permit that has ended."""
+        self.ready_for = None
+        permits = self.under_way
+        if len(permits) == 1:
+            self.under_way = ()
+        else:
+            place = permits.index(permit)
+            self.under_way = permits[:place] + permits[place + 1 :]
+
+    def unmark(self, permit: Started) -> None:
+        """Take back the stamp of a permit with which no request was made."""
+        if self.marks == permit.marks:  # else another request has come after it, and counts
+            self.last_mono = permit.before_mono
+            self.marks -= 1
+        self.ready_for = None
 
     def state(self, request: TurnRequest) -> AgentPace:
         """Return what is stated for the agent of a request, with what the request brings."""
@@ -188,12 +229,43 @@ class Slot:
         else:  # what ``earliest_start`` returns then: nearly every request saves two calls
             self.ready_mono, self.bound_by = self.last_mono + pace.interval_s, pace.bound_by
 
+    def pace_of(self, agent: AgentPace, now_wall: float) -> Pace:
+        """Return the interval that is in force for an agent; the answers of the host have to follow the clock."""
+        pace = stated_pace(agent.by_origin.values(), now_wall, self.options)
+        if self.bearing is None:
+            return pace
+        return self.bearing.slow(pace, now_wall, self.options, rate_stated=agent.rate_stated)
+
+    def snapshot(self, now_mono: float, now_wall: float) -> HostPace:
+        """Return what is known of it; of its agents, of that whose next request may start last."""
+        paces = []
+        for agent in self.agents.values() or (AgentPace(),):
+            self.schedule(agent, now_mono, now_wall)
+            pace = self.pace_of(agent, now_wall)
+            paces.append((self.ready_mono, pace.interval_s, pace.bound_by))
+        self.ready_for = None
+        ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
+        bearing, oldest = self.bearing, self.under_way[0] if self.under_way else None
+        closed = bearing is not None and bearing.closed_until_wall > now_wall
+        return HostPace(
+            self.host,
+            interval_s,
+            bound_by,
+            not_before_wall=now_wall + max(0.0, ready_mono - now_mono),
+            closed_until_wall=bearing.closed_until_wall if bearing is not None and closed else None,
+            closed_by=bearing.closed_by if bearing is not None and closed else None,
+            waiting=len(self.waiters),
+            in_flight=len(self.under_way),
+            held_by=oldest.url if oldest is not None else "",
+            held_s=now_mono - oldest.started_mono if oldest is not None else 0.0,
+        )
+
     def not_yet(self, ready_mono: float, bound_by: Bound, now_mono: float, now_wall: float) -> NotYet:
         """Return the answer to a request that cannot start now."""
         wait_s = max(0.0, ready_mono - now_mono)
         if wait_s == 0.0:
             bound_by = Bound.IN_FLIGHT if self.is_full else Bound.QUEUE
-        return NotYet(now_wall + wait_s, bound_by)
+        return NotYet(now_wall + wait_s, bound_by, self.held_by)
 
     def count_fetch(self, origin: str, kept_s: float, now_mono: float, *, is_first: bool) -> None:
         """Count a fetch of robots.txt, unless it is a refresh beside an interval that a page has waited for.

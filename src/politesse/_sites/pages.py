@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._cache.fetching import fetch_guarded, follow
-from politesse._cache.files import FileOutcome, SiteFile, SiteFiles
+from politesse._cache.files import SiteFile, SiteFiles
 from politesse._pacing.turns import Basis, Gate, take
 from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
 from politesse.robots.sitemaps import NO_SITEMAPS
-from politesse.verdict import UNDECIDED, AccessResult, Source, Verdict
+from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
     from politesse._cache.admission import Admission

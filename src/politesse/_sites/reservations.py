@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from politesse._cache.files import FileOutcome, SiteFile, SiteFiles
 from politesse._cache.single_flight import Flight, Flights
 from politesse._sites.pages import get_file
 from politesse.errors import ClosedError
 from politesse.page.tdmrep import TdmRep, parse_tdmrep
+from politesse.verdict import FileOutcome
 
 if TYPE_CHECKING:
+    from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.reading import ReadingThreads
     from politesse._pacing.turns import Gate
     from politesse.origin import Origin

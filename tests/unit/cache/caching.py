@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from politesse._cache.options import CacheOptions
-from politesse._cache.robots import RobotsCache, RobotsFetched
-from politesse.events import ComponentFailed, Event, Publisher
+from politesse._cache.robots import RobotsCache
+from politesse.events import ComponentFailed, Event, Publisher, RobotsFetched
 from politesse.origin import Origin
 from politesse.ports import FetchResponse
 from politesse.robots import Dialect

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._cache.files import FileOutcome, SiteFile, SiteFileFetched, SiteFiles
+from politesse._cache.files import SiteFile, SiteFiles
 from politesse._cache.options import CacheOptions
 from politesse.errors import ClosedError, PolitesseError
-from politesse.events import ComponentFailed, Event, Publisher
+from politesse.events import ComponentFailed, Event, Publisher, SiteFileFetched
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import FileOutcome
 from tests.support.tasks import settle
 from tests.unit.cache.caching import DAY, HOUR
 

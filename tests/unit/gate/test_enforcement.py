@@ -20,8 +20,8 @@ from politesse import (
     QueueClosed,
     Reason,
     RobotsFetched,
+    SiteFileFetched,
 )
-from politesse._cache.files import SiteFileFetched
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
 

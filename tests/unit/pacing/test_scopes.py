@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._pacing.reports import AddressNotFound
 from politesse._pacing.scopes import ByAddress, ByDomain
 from politesse.errors import ClosedError, ConfigurationError
-from politesse.events import Event, Publisher
+from politesse.events import AddressNotFound, Event, Publisher
 from politesse.testing import ManualClock
 from tests.support.pacing import Resolving
 from tests.support.tasks import settle

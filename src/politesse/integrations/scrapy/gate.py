@@ -14,16 +14,12 @@ from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._cache.options import CacheOptions
-from politesse._cache.robots import RobotsFetched
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._pacing.pace import PacingOptions
-from politesse._text import printable, printable_traceback
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.events import ComponentFailed, Event
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
-from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +62,6 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
         hint = "in Scrapy user_agent is the setting USER_AGENT, token ROBOTSTXT_USER_AGENT"
         raise ConfigurationError(f"{error} ({hint}, min_delay_s DOWNLOAD_DELAY)") from None
     _set_policies(gate, delays_s)
-    gate.subscribe(_log)
     return gate
 
 
@@ -164,12 +159,3 @@ def _set_policies(gate: Gatekeeper, delays_s: Mapping[str, float]) -> None:
             logger.warning(
                 "DOWNLOAD_SLOTS[%r] has no effect: it is not a host, and politesse has one slot for each host", host
             )
-
-
-def _log(event: Event) -> None:
-    if isinstance(event, ComponentFailed):
-        scope = event.origin or "the whole crawl"
-        logger.error("The %s failed for %s\n%s", event.component, scope, printable_traceback(event.error))
-    elif isinstance(event, RobotsFetched) and event.source.result is AccessResult.UNREACHABLE:
-        again = "" if event.source.not_before is None else f"; fetched again after {utc(event.source.not_before)}"
-        logger.warning("All of %s is disallowed: %s%s", event.origin, printable(event.fault), again)

@@ -1,0 +1,226 @@
+"""The standard logger ``politesse``: what each event means to those who read a log.
+
+Theory of operation. The gate's Publisher hands each event to an EventLog, which writes one line at the most: to the
+child of ``politesse`` that is named after the room which published the event, and at one of these levels:
+
+    WARNING   a site is closed for long; a turn was dropped or has expired; a bound was reached
+    INFO      a host closes and opens again; robots.txt is unreachable, and reachable again; a wait of over a minute
+    DEBUG     each denial, each fetch
+    ERROR     a component raised what it should not
+
+Some events are published again and again for one state of a site: a hostile robots.txt reaches its bound with each
+decision, an unreachable one is fetched again with each retry. Such a state is written once, and the end of it once.
+What was written is remembered for the sites that were in the log last, so that memory is bounded.
+
+No line is formatted unless a handler wants it. Text of a server is escaped and shortened: a hostile URL or header
+forges no line, steers no terminal and fills no disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
+
+from politesse._text import printable_traceback, shortened
+from politesse.events import (
+    AddressNotFound,
+    ComponentFailed,
+    Decided,
+    Event,
+    HeaderOverruled,
+    HostClosed,
+    HostOpened,
+    LongDelay,
+    LongWait,
+    MatchingBounded,
+    RobotsFetched,
+    SiteFileFetched,
+    TurnDropped,
+    TurnExpired,
+)
+from politesse.verdict import AccessResult, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from politesse.origin import Origin
+    from politesse.verdict import Verdict
+
+GATE: Final = logging.getLogger("politesse.gate")
+"""The logger of decisions; asked for its level before the event of a denial is made."""
+
+_ROOT: Final = logging.getLogger("politesse")
+_CACHE: Final = logging.getLogger("politesse.cache")
+_PACING: Final = logging.getLogger("politesse.pacing")
+_ROOT.addHandler(logging.NullHandler())  # a library prints nothing unless the program wants it
+
+_LONG_S: Final = 900.0  # what a site is closed for until a person has to know
+_MAX_SHOWN: Final = 200  # characters of remote text
+_MAX_SITES: Final = 10_000  # whose state is remembered
+_CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
+_DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
+
+
+class _Shown:
+    """Remote text, escaped and shortened when a handler formats the line."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return shortened(self._text, _MAX_SHOWN)
+
+
+class _Time:
+    """A Unix time, shown in UTC."""
+
+    __slots__ = ("_wall",)
+
+    def __init__(self, wall: float) -> None:
+        self._wall = wall
+
+    def __str__(self) -> str:
+        return utc(self._wall)
+
+
+class _Traceback:
+    """The traceback of an error, escaped and shortened when a handler formats the line."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __str__(self) -> str:
+        return printable_traceback(self._error)
+
+
+class EventLog:
+    """Writes the events of one gate, or of a pacer that gates share, to the standard logger.
+
+    >>> from politesse.events import HostOpened
+    >>> EventLog()(HostOpened("example.com"))  # a line for logging.basicConfig(level="INFO")
+    """
+
+    __slots__ = ("_closed", "_known")
+
+    def __init__(self) -> None:
+        self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # since when, by Unix time
+        self._known: LRUCache[Hashable, None] = LRUCache(_MAX_SITES)
+
+    def __call__(self, event: Event) -> None:
+        """Write the line of an event, if it has one."""
+        match event:
+            case Decided(verdict):
+                self._decided(verdict)
+            case RobotsFetched():
+                self._robots_fetched(event)
+            case SiteFileFetched(url, status, fault, outcome):
+                got = _Shown(fault) if fault else status
+                _CACHE.debug("%s was fetched: %s, %s", _Shown(url), got, outcome)
+            case ComponentFailed(origin, component, error):
+                scope = origin or "the whole crawl"
+                # Not by exc_info: a traceback quotes remote text as it came.
+                _CACHE.error("The %s failed for %s\n%s", component, scope, _Traceback(error))
+            case MatchingBounded() | LongDelay():
+                self._bound_reached(event)
+            case _:
+                self._paced(event)
+
+    def _decided(self, verdict: Verdict) -> None:
+        if not verdict.denied_by_reason or not GATE.isEnabledFor(logging.DEBUG):
+            return
+        rule, source = verdict.rule, verdict.source
+        why = verdict.note or ("" if source is None else source.fault)
+        if rule is not None:
+            why = f"line {rule.line}, {rule}"
+        answer = "would be disallowed" if verdict.allowed else "is disallowed"
+        GATE.debug("%s %s for %s: %s (%s)", _Shown(verdict.url), answer, verdict.agent, verdict.reason, _Shown(why))
+
+    def _robots_fetched(self, event: RobotsFetched) -> None:
+        origin, source = event.origin, event.source
+        if source.result in _CLOSED:
+            self._robots_closed(event)
+        elif event.fault and source.result is AccessResult.SUCCESSFUL:
+            level = logging.INFO if self._is_new(origin, "kept") else logging.DEBUG
+            text = "robots.txt of %s cannot be fetched: %s; the copy of %s still holds"
+            _CACHE.log(level, text, origin, _Shown(event.fault), _Time(source.fetched_wall))
+        elif self._ends_trouble(origin):
+            got = _Shown(event.fault) if event.fault else event.status
+            _CACHE.info("robots.txt of %s has an answer again: %s, %s", origin, got, source.result)
+        elif event.truncated and self._is_new(origin, "truncated"):
+            _CACHE.warning("robots.txt of %s is longer than the fetcher reads: its last lines do not count", origin)
+        else:
+            got = _Shown(event.fault) if event.fault else event.status
+            _CACHE.debug("robots.txt of %s was fetched in %.3g s: %s, %s", origin, event.elapsed_s, got, source.result)
+
+    def _robots_closed(self, event: RobotsFetched) -> None:
+        """Write that a site is disallowed as a whole: once as it begins, and once as it is long."""
+        origin, source = event.origin, event.source
+        is_first = origin not in self._closed
+        since_wall = self._closed.setdefault(origin, source.fetched_wall)
+        until_wall = source.fresh_until_wall if source.not_before is None else source.not_before
+        is_long = until_wall - since_wall >= _LONG_S and self._is_new(origin, _LONG_S)
+        level = logging.WARNING if is_long else logging.INFO if is_first else logging.DEBUG
+        text = "All of %s is disallowed: %s, since %s; robots.txt is fetched again after %s"
+        _CACHE.log(level, text, origin, _Shown(event.fault), _Time(since_wall), _Time(until_wall))
+
+    def _ends_trouble(self, origin: Origin) -> bool:
+        """Return whether robots.txt was unreachable until now, and forget that."""
+        spells = [(origin, _LONG_S), (origin, "kept")]
+        was_kept = spells[1] in self._known
+        for spell in spells:
+            self._known.pop(spell, None)
+        return self._closed.pop(origin, None) is not None or was_kept
+
+    def _bound_reached(self, event: MatchingBounded | LongDelay) -> None:
+        """Write that what a robots.txt states is beyond a bound: once for each file."""
+        if isinstance(event, LongDelay):
+            if self._is_new(event.origin, event.delay_s):
+                text = "%s wants %g s between requests, more than max_crawl_delay_s: %s"
+                GATE.warning(text, event.origin, event.delay_s, _DONE[event.done])
+            return
+        verdict = event.verdict
+        robots_url = "" if verdict.source is None else verdict.source.robots_url
+        if self._is_new(robots_url, "bounded"):
+            text = "The rules of %s take too much work to compare them all: those that were not count against %s"
+            GATE.warning(text, _Shown(robots_url), _Shown(verdict.url))
+
+    def _paced(self, event: Event) -> None:
+        match event:
+            case HostClosed(host, until_wall, bound_by, closed_s):
+                level = logging.WARNING if closed_s >= _LONG_S else logging.INFO
+                text = "%s is closed until %s, for %.0f s: %s"
+                _PACING.log(level, text, _Shown(host), _Time(until_wall), closed_s, bound_by)
+            case HostOpened(host):
+                _PACING.info("%s is open again", _Shown(host))
+            case LongWait(host, url, wait_s, bound_by, held_by):
+                held = f", held by {_Shown(held_by)}" if held_by else ""
+                text = "%s waits for a turn at %s, for %.0f s or longer: %s%s"
+                _PACING.info(text, _Shown(url), _Shown(host), wait_s, bound_by, held)
+            case TurnExpired(host, url, held_s):
+                text = "The turn of %s has ended after max_turn_s, %.0f s: %s serves the next request"
+                _PACING.warning(text, _Shown(url), held_s, _Shown(host))
+            case TurnDropped(host, url):
+                text = "The turn of %s was dropped before its end: use it with `async with`. %s serves the next request"
+                _PACING.warning(text, _Shown(url), _Shown(host))
+            case HeaderOverruled(host, field, value, applied_s):
+                if self._is_new(host, field):
+                    done = "it is ignored" if applied_s is None else f"the host is closed for {applied_s:.0f} s instead"
+                    text = "%s sent a %s that is unreadable or out of range, %s: %s"
+                    _PACING.info(text, _Shown(host), field, _Shown(value), done)
+            case AddressNotFound(host, error):
+                if self._is_new(host, "address"):
+                    _PACING.info("%s is paced by its name: it has no address (%s)", _Shown(host), _Shown(error))
+            case _:
+                pass  # an event of a program that publishes its own
+
+    def _is_new(self, *what: Hashable) -> bool:
+        """Return whether something is to be written for the first time, and remember it."""
+        is_new = what not in self._known
+        self._known[what] = None
+        return is_new

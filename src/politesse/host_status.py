@@ -1,0 +1,105 @@
+"""What a gatekeeper knows of a host: its pace, what holds it, and the robots.txt of its origins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from politesse._text import shortened
+from politesse.verdict import utc
+
+if TYPE_CHECKING:
+    from politesse.origin import Origin
+    from politesse.verdict import AccessResult, Bound
+
+_MAX_SHOWN: Final = 200  # characters of remote text
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RobotsStatus:
+    """What is known of the robots.txt of one origin, at one moment.
+
+    >>> from politesse import AccessResult, Origin
+    >>> RobotsStatus(Origin.of("https://example.com"), AccessResult.SUCCESSFUL, 200, age_s=60.0)
+    <RobotsStatus https://example.com: successful (200), 60 s old>
+
+    Attributes:
+        origin: whose.
+        result: the result of the last fetch; None before the first.
+        status: the HTTP status; None without an answer.
+        fault: what went wrong, as a phrase; empty if nothing did.
+        age_s: seconds since it was fetched, tried or confirmed.
+        fetching: whether a fetch is under way.
+        next_fetch: the Unix time from which the next question has it fetched again; None before the first fetch.
+    """
+
+    origin: Origin
+    result: AccessResult | None = None
+    status: int | None = None
+    fault: str = ""
+    age_s: float = 0.0
+    fetching: bool = False
+    next_fetch: float | None = None
+
+    def __str__(self) -> str:
+        state = "unknown"
+        if self.result is not None:
+            answer = "no answer" if self.status is None else self.status
+            state = f"{self.result} ({answer}), {self.age_s:.0f} s old"
+        fault = f": {shortened(self.fault, _MAX_SHOWN)}" if self.fault else ""
+        return f"{state}{fault}{', being fetched' if self.fetching else ''}"
+
+    def __repr__(self) -> str:
+        return f"<RobotsStatus {self.origin}: {self}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HostStatus:
+    """What is known of one host, at one moment; see ``Gatekeeper.hosts``.
+
+    >>> from politesse import Bound
+    >>> url = "https://example.com/1"
+    >>> HostStatus("example.com", 10.0, Bound.CRAWL_DELAY, 1_800_000_000.0, waiting=3, in_flight=1, held_by=url)
+    <HostStatus example.com: every 10 s by crawl-delay, 3 waiting, held by https://example.com/1 for 0 s>
+
+    Attributes:
+        host: the pacing host; an address or a registered domain where those are paced.
+        interval_s: the interval between two requests that is in force now, in seconds; of several agents, that of the
+            one whose next request may start last.
+        bound_by: what sets that interval.
+        not_before: the Unix time from which the next request may start; others that wait may come first even then.
+        closed_until: the Unix time until which a 429, a 503 or an exhausted quota closes the host; None if it is open.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT; None if it is open.
+        waiting: how many requests wait for a turn.
+        in_flight: how many turns are under way.
+        held_by: the URL of the turn that has been under way for longest; empty for none, or if it is unknown.
+        held_s: for how many seconds that has been under way.
+        robots: the robots.txt of each origin of the host that is known or being fetched.
+    """
+
+    host: str
+    interval_s: float
+    bound_by: Bound
+    not_before: float
+    closed_until: float | None = None
+    closed_by: Bound | None = None
+    waiting: int = 0
+    in_flight: int = 0
+    held_by: str = ""
+    held_s: float = 0.0
+    robots: tuple[RobotsStatus, ...] = ()
+
+    def __str__(self) -> str:
+        words = [f"every {self.interval_s:g} s by {self.bound_by}"]
+        if self.closed_until is not None:
+            words.append(f"closed until {utc(self.closed_until)} by {self.closed_by}")
+        if self.waiting:
+            words.append(f"{self.waiting} waiting")
+        if self.in_flight:
+            held = f"held by {shortened(self.held_by, _MAX_SHOWN)}" if self.held_by else "held"
+            words.append(f"{held} for {self.held_s:.0f} s")
+        words += [f"robots.txt of {robots.origin} {robots}" for robots in self.robots]
+        return ", ".join(words)
+
+    def __repr__(self) -> str:
+        return f"<HostStatus {self.host}: {self}>"
