@@ -24,3 +24,15 @@ class ConfigurationError(PolitesseError, ValueError):
     """
 
     __module__ = "politesse.errors"
+
+
+class ConfigurationTypeError(ConfigurationError, TypeError):
+    """An option has a value of the wrong type; the message names the option and the value.
+
+    >>> from politesse import FetchOptions
+    >>> FetchOptions(total_timeout_s=None)
+    Traceback (most recent call last):
+    politesse.errors.ConfigurationTypeError: total_timeout_s=None: give a positive number of seconds
+    """
+
+    __module__ = "politesse.errors"

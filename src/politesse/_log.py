@@ -151,7 +151,8 @@ class EventLog:
             _CACHE.log(level, text, origin, _Shown(event.fault), _Time(source.fetched_wall))
         elif self._ends_trouble(origin):
             got = _Shown(event.fault) if event.fault else event.status
-            _CACHE.info("robots.txt of %s has an answer again: %s, %s", origin, got, source.result)
+            text = "All of %s is no longer disallowed" if event.fault else "robots.txt of %s is reachable again"
+            _CACHE.info(f"{text}: %s, %s", origin, got, source.result)
         elif event.truncated and self._is_new(origin, "truncated"):
             _CACHE.warning("robots.txt of %s is longer than the fetcher reads: its last lines do not count", origin)
         else:

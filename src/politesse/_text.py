@@ -41,6 +41,13 @@ def shortened(text: str, max_length: int) -> str:
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
 
+def type_name(value: object) -> str:
+    """Return the name of the type of ``value`` for an error, as in ``httpx.URL``; of a built-in type alone."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    return kind.__qualname__[:50] if package == "builtins" else f"{package}.{kind.__qualname__}"[:50]
+
+
 def described(error: BaseException) -> str:
     """Return the type and the message of an exception, at most 200 characters, escaped as ``printable`` does.
 

@@ -4,21 +4,23 @@
 
     PolitesseError
     ├── ConfigurationError      an option has an invalid value (also a ValueError)
+    │   └── ConfigurationTypeError  an option has a value of the wrong type (also a TypeError)
     ├── InvalidURL              the text is not an absolute http(s) URL (also a ValueError)
     │   ├── ClientInvalidURL    the same from the aiohttp integration (also an aiohttp.ClientError)
     │   └── RequestInvalidURL   the same from the httpx integration (also an httpx.RequestError)
     ├── ClosedError             the gatekeeper is closed (also a RuntimeError)
     │   └── QueueClosed         the queue is closed, and empty for a reader
-    ├── WrongEventLoop          the gatekeeper belongs to another event loop (also a RuntimeError)
+    ├── WrongEventLoop          the gatekeeper belongs to another event loop, or none runs (also a RuntimeError)
     ├── StoreError              a store could not read or write a record
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
+    ├── PageFailed              a crawl gives up a URL because of what its server answered
     ├── TurnHeld                the task holds this host's turn already (also a RuntimeError)
     └── Disallowed              robots.txt, its absence or a policy forbids the request; carries the verdict
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-QueueClosed is defined in ``politesse.queue``, and those of the integrations in theirs.
+QueueClosed and PageFailed are defined in ``politesse.queue``, and those of the integrations in theirs.
 
 A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
 """
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from politesse._base_errors import ConfigurationError, PolitesseError
+from politesse._base_errors import ConfigurationError, ConfigurationTypeError, PolitesseError
 from politesse._text import printable
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClosedError",
     "ConfigurationError",
+    "ConfigurationTypeError",
     "Disallowed",
     "InvalidURL",
     "PolitesseError",
@@ -97,14 +100,16 @@ class ClosedError(PolitesseError, RuntimeError):
 
 
 class WrongEventLoop(PolitesseError, RuntimeError):
-    """A gatekeeper is used in another event loop than the one in which it was used first.
+    """A gatekeeper is used in another event loop than that of its first use, or what needs one is used outside of any.
 
     >>> issubclass(WrongEventLoop, RuntimeError)
     True
     """
 
-    def __init__(self) -> None:
-        super().__init__("this gatekeeper was first used in another event loop: create one for each event loop")
+    def __init__(
+        self, problem: str = "this gatekeeper was first used in another event loop: create one for each event loop"
+    ) -> None:
+        super().__init__(problem)
 
 
 class StoreError(PolitesseError):

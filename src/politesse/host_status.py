@@ -55,7 +55,7 @@ class RobotsStatus:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HostStatus:
-    """What is known of one host, at one moment; see ``Gatekeeper.hosts``.
+    """What is known of one host, at one moment; see ``AgentView.hosts``.
 
     >>> from politesse import Bound
     >>> url = "https://example.com/1"

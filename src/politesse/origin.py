@@ -5,13 +5,17 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
 import idna
+from yarl import URL
 
-from politesse._text import CONTROL
+from politesse._text import CONTROL, type_name
 from politesse.errors import InvalidURL
+
+StrOrURL: TypeAlias = str | URL
+"""A URL as it is given: text, or the ``yarl.URL`` of aiohttp's users, which stands for its ``str``."""
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -56,22 +60,24 @@ class Origin:
     port: int
 
     @classmethod
-    def of(cls, url: str) -> Origin:
+    def of(cls, url: StrOrURL) -> Origin:
         """Return the origin of ``url``.
 
         Raises:
             InvalidURL: it is not an absolute http(s) URL.
+            TypeError: it is neither a str nor a yarl.URL.
         """
         return split(url)[0]
 
     @classmethod
-    def given(cls, origin: Origin | str) -> Origin:
+    def given(cls, origin: Origin | StrOrURL) -> Origin:
         """Return ``origin`` itself, or the origin of a URL.
 
         Raises:
-            InvalidURL: the text is not an absolute http(s) URL.
+            InvalidURL: the URL is not an absolute http(s) URL.
+            TypeError: it is neither an Origin nor a URL.
         """
-        return cls.of(origin) if isinstance(origin, str) else origin
+        return origin if isinstance(origin, Origin) else split(origin, "origin")[0]
 
     @property
     def robots_url(self) -> str:
@@ -89,19 +95,38 @@ class Origin:
         return f"{self.scheme}://{self.host}:{self.port}"
 
 
-def split(url: str) -> tuple[Origin, str]:
+def url_text(url: StrOrURL, name: str = "url") -> str:
+    """Return a URL as text; that of a yarl.URL has the escapes and A-labels with which clients send it.
+
+    Args:
+        url: the URL; its text is not validated.
+        name: the argument that it was given as, for the error.
+
+    Raises:
+        TypeError: it is neither a str nor a yarl.URL.
+    """
+    if isinstance(url, str):
+        return url
+    if isinstance(url, URL):
+        return str(url)
+    raise TypeError(f"{name}={url!r:.100}: give a str or yarl.URL, not {type_name(url)}")
+
+
+def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
     """Split an absolute http(s) URL into its origin and its request target.
 
     The target is path and query as written, never empty, without the fragment (RFC 9309 2.2.2). Userinfo is
     dropped.
 
     Raises:
-        InvalidURL: the text is not such a URL, or is longer than MAX_URL_LENGTH.
+        InvalidURL: it is not such a URL, or is longer than MAX_URL_LENGTH.
+        TypeError: see ``url_text``.
     """
+    text = url_text(url, name)
     try:
-        return _split(url)
+        return _split(text)
     except _InvalidPart as error:
-        raise InvalidURL(url, str(error)) from None
+        raise InvalidURL(text, str(error)) from None
 
 
 def escaped(target: str) -> str:
@@ -109,13 +134,15 @@ def escaped(target: str) -> str:
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 
-def target_of(url: str) -> str:
+def target_of(url: StrOrURL, name: str = "url") -> str:
     """Return the request target of a URL, as ``split`` does; a text that starts with ``/`` is returned unchanged.
 
     Raises:
         InvalidURL: the text is neither.
+        TypeError: see ``url_text``.
     """
-    return url if url[:1] == "/" else split(url)[1]
+    text = url_text(url, name)
+    return text if text[:1] == "/" else split(text)[1]
 
 
 class _InvalidPart(Exception):

@@ -310,11 +310,19 @@ class HostPace:
 
 
 class Permit(Protocol):
-    """Permission to make one request now. It ends once: by ``end`` or ``give_back``, whichever comes first."""
+    """Permission to make one request now.
+
+    It ends once: by ``end`` or ``give_back``, or because it was held for ``PacingOptions.max_turn_s``, whichever comes
+    first. What is called after that has no effect.
+    """
 
     @property
     def waited(self) -> bool:
         """Whether it was granted later than it was requested."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
 
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
         """Record the answer while the request is under way. Has no effect after the end.

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from politesse._checks import check_types
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.origin import Origin, split
+from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class RobotRules:
         """Whether the robot's name contains the value of a User-agent line; case-insensitive."""
         return name.lower() in self._name.lower()
 
-    def parse(self, url: str, content: bytes | str, fresh_until: float | None = None) -> None:
+    def parse(self, url: StrOrURL, content: bytes | str, fresh_until: float | None = None) -> None:
         """Parse a robots.txt; its rules replace those of its site. Never raises on content.
 
         Args:
@@ -119,12 +120,13 @@ class RobotRules:
         site.compiled = compiled
         site.rules = _texts(compiled, as_written=not self._perl_exact)
 
-    def allowed(self, url: str) -> RobotRulesAnswer:
+    def allowed(self, url: StrOrURL) -> RobotRulesAnswer:
         """Return whether a URL may be requested. robots.txt does not apply to other schemes than http(s): ALLOWED.
 
         Raises:
             InvalidURL: it is an http(s) URL without a valid host or port.
         """
+        url = url_text(url)
         if url.partition(":")[0].strip().lower() not in {"http", "https"}:
             return RobotRulesAnswer.ALLOWED
         origin, target = split(url)
@@ -133,32 +135,32 @@ class RobotRules:
             return RobotRulesAnswer.UNKNOWN
         return RobotRulesAnswer(int(self._compiled(origin, site).judge(target).allowed))
 
-    def visit(self, site: str, at: float | None = None) -> None:
+    def visit(self, site: StrOrURL, at: float | None = None) -> None:
         """Record a visit at the Unix time ``at``, by default now."""
         noted = self._site(_origin(site))
         noted.visits += 1
         noted.last_visit = self._clock() if at is None else at
 
-    def no_visits(self, site: str) -> int:
+    def no_visits(self, site: StrOrURL) -> int:
         """Return the number of visits."""
         return self._look_up(site).visits
 
-    def last_visit(self, site: str) -> float | None:
+    def last_visit(self, site: StrOrURL) -> float | None:
         """Return the Unix time of the last visit; None before the first."""
         return self._look_up(site).last_visit
 
-    def fresh_until(self, site: str, until: float | None = None) -> float | None:
+    def fresh_until(self, site: StrOrURL, until: float | None = None) -> float | None:
         """Return the Unix time until which the rules are known, None if they are unknown; then set it to ``until``."""
         before = self._look_up(site).fresh_until
         if until is not None:
             self._site(_origin(site)).fresh_until = until
         return before
 
-    def rules(self, site: str) -> list[str]:
+    def rules(self, site: StrOrURL) -> list[str]:
         """Return the rules, in the order in which they are tried."""
         return list(self._look_up(site).rules)
 
-    def push_rules(self, site: str, *rules: str) -> None:
+    def push_rules(self, site: StrOrURL, *rules: str) -> None:
         """Append rules.
 
         Raises:
@@ -171,7 +173,7 @@ class RobotRules:
         pushed.rules += rules
         pushed.compiled = None
 
-    def clear_rules(self, site: str) -> None:
+    def clear_rules(self, site: StrOrURL) -> None:
         """Remove the rules. Visits and freshness stay, so that everything is allowed while they are fresh."""
         cleared = self._look_up(site)
         cleared.rules, cleared.compiled = [], None
@@ -212,7 +214,7 @@ class RobotRules:
     def _site(self, origin: Origin) -> _Site:
         return self._sites.setdefault(str(origin), _Site())
 
-    def _look_up(self, site: str) -> _Site:
+    def _look_up(self, site: StrOrURL) -> _Site:
         return self._sites.get(str(_origin(site))) or _Site()
 
     def _compiled(self, origin: Origin, site: _Site) -> RuleSet:
@@ -235,6 +237,7 @@ class _Site:
 
 
 def _short(name: str) -> str:
+    check_types({"name": (name, str)}, required=True)
     words = name.split(maxsplit=1)
     short = words[0].partition("/")[0] if words else ""
     if not short:
@@ -242,10 +245,11 @@ def _short(name: str) -> str:
     return short
 
 
-def _origin(site: str) -> Origin:
-    if "://" in site:
-        return Origin.of(site)
-    return Origin.of(f"{'https' if site.endswith(':443') else 'http'}://{site}")
+def _origin(site: StrOrURL) -> Origin:
+    text = url_text(site, "site")
+    if "://" in text:
+        return Origin.of(text)
+    return Origin.of(f"{'https' if text.endswith(':443') else 'http'}://{text}")
 
 
 def _texts(compiled: RuleSet, *, as_written: bool) -> list[str]:

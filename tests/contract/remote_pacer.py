@@ -34,6 +34,10 @@ class RemotePermit:
         self.waited = permit.waited
         self._ended = False
 
+    @property
+    def under_way(self) -> bool:
+        return not self._ended and self._permit.under_way
+
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
         if not self._ended:
             _send(lambda: self._permit.observe(status, headers))

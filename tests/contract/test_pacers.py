@@ -17,7 +17,7 @@ from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.scoped import ScopedPacer
 from politesse._pacing.sharing import pacer_for
 from politesse.errors import ClosedError, TooFar
-from politesse.events import Publisher
+from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.ports import HostPace, Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 FIRST: Final = "https://example.com/1"
 SECOND: Final = "https://example.com/2"
 
-Make = Callable[[PacingOptions, ManualClock], Pacer]
+Make = Callable[[PacingOptions, ManualClock, Publisher], Pacer]
 
 
-def _local(options: PacingOptions, clock: ManualClock) -> Pacer:
-    return LocalPacer(options, clock=clock, jitter=lambda: 0.0)
+def _local(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
+    return LocalPacer(options, clock=clock, jitter=lambda: 0.0, publisher=publisher)
 
 
-def _scoped(options: PacingOptions, clock: ManualClock) -> Pacer:
+def _scoped(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
     """One with a wider scope that never binds."""
     options = replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
-    make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0)
-    return ScopedPacer(options, make, clock=clock, resolver=Resolving({}), publisher=Publisher())
+    make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
+    return ScopedPacer(options, make, clock=clock, resolver=Resolving({}), publisher=publisher)
 
 
-def _shared(options: PacingOptions, clock: ManualClock) -> Pacer:
-    return pacer_for(replace(options, scope="crawl"), clock=clock, publisher=Publisher(), jitter=lambda: 0.0)
+def _shared(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
+    return pacer_for(replace(options, scope="crawl"), clock=clock, publisher=publisher, jitter=lambda: 0.0)
 
 
-def _remote(options: PacingOptions, clock: ManualClock) -> Pacer:
-    return RemotePacer(_local(options, clock), clock)
+def _remote(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
+    return RemotePacer(_local(options, clock, publisher), clock)
 
 
 IN_PROCESS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
@@ -69,7 +69,10 @@ class Desk:
 
     def __init__(self, make: Make, options: PacingOptions) -> None:
         self.clock = ManualClock(MIDNIGHT)
-        self.pacer = make(options, self.clock)
+        self.events: list[Event] = []
+        publisher = Publisher()
+        publisher.subscribe(self.events.append)
+        self.pacer = make(options, self.clock, publisher)
         self.granted: list[tuple[str, float]] = []
         self.tasks: list[asyncio.Task[Permit]] = []
 
@@ -105,6 +108,12 @@ class Desk:
         while (left := end - self.clock.monotonic()) > 1e-9:
             self.clock.advance(min(left, 0.01))
             await settle()
+
+    async def jump(self, seconds: float) -> None:
+        """In one step, once all has acted that can: for long times in which little happens."""
+        await settle()
+        self.clock.advance(seconds)
+        await settle()
 
     async def now(self, rules: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> Permit | NotYet:
         answer = self.pacer.try_start(self.request(rules, host, agent))
@@ -368,7 +377,7 @@ async def test_429_closes_the_host_however_fast_it_comes(desk: Desk) -> None:
         assert bound_by is Bound.BACKOFF
         closed_s.append(wait_s)
         desk.clock.advance(wait_s + 0.001)
-    assert closed_s == [60.0, 120.0, 240.0, 480.0]
+    assert closed_s == [10.0, 20.0, 40.0, 80.0]
 
 
 async def test_a_429_of_one_request_binds_what_runs_beside_it(wide: Desk) -> None:
@@ -822,7 +831,7 @@ async def test_one_answer_observed_twice_is_one_refusal(desk: Desk) -> None:
     permit.observe(429, {})
     permit.observe(429, {})
     await desk.end(permit, 429)
-    assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 60.0
+    assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 10.0
 
 
 async def test_an_answer_observed_after_the_end_has_no_effect(desk: Desk) -> None:
@@ -920,9 +929,10 @@ async def test_hosts_name_the_pace_the_holder_and_the_waiting(desk: Desk) -> Non
     waiting = [desk.ask(name) for name in ("second", "third")]
     await desk.pass_time(3.0)
     wall = desk.clock.wall()
-    assert desk.pacer.hosts()[HOST] == HostPace(
-        HOST, 7.0, Bound.CRAWL_DELAY, pytest.approx(wall + 4.0), None, None, 2, 1, FIRST, pytest.approx(3.0, abs=1e-6)
-    )
+    known = desk.pacer.hosts()[HOST]
+    assert (known.not_before_wall, known.held_s) == (pytest.approx(wall + 4.0), pytest.approx(3.0))
+    plain = replace(known, not_before_wall=0.0, held_s=3.0)
+    assert plain == HostPace(HOST, 7.0, Bound.CRAWL_DELAY, 0.0, None, None, 2, 1, FIRST, 3.0)
     await desk.end(holder.result(), 200)
     known = desk.pacer.hosts()[HOST]
     assert (known.waiting, known.in_flight, known.held_by, known.held_s) == (2, 0, "", 0.0)
@@ -967,7 +977,7 @@ async def test_what_waits_for_a_full_host_learns_which_request_has_to_end(desk: 
     assert answer.held_by == FIRST
     waiting = desk.ask("second", max_wait_s=5.0)
     await desk.pass_time(5.1)
-    with pytest.raises(TooFar, match="bound by in-flight, held by https://example.com/1"):
+    with pytest.raises(TooFar, match=r"bound by in-flight, held by https://example[.]com/1"):
         await waiting
     await desk.end(holder, 200)
     answer = await desk.now()
@@ -985,3 +995,183 @@ async def test_with_several_at_once_the_oldest_request_has_to_end(desk: Desk) ->
         await desk.end(ended, 200)
         third = await desk.now()
         assert not isinstance(third, NotYet)
+
+
+# A turn that is held for too long
+
+
+async def test_a_turn_expires_and_its_host_goes_on(desk: Desk) -> None:
+    hung = await desk.ask("hung", url=FIRST)
+    waiting = desk.ask("second")
+    await desk.jump(599.9)
+    assert hung.under_way
+    assert not waiting.done()
+    await desk.pass_time(0.2)
+    assert not hung.under_way
+    assert TurnExpired(HOST, FIRST, pytest.approx(600.0, abs=0.01)) in desk.events
+    await desk.pass_time(0.8)
+    assert not waiting.done(), "the interval counts from the expiry"
+    await desk.pass_time(0.2)
+    assert (await waiting).waited
+    assert desk.granted_at("second") == pytest.approx(601.0, abs=0.02)
+
+
+async def test_what_is_called_after_the_expiry_has_no_effect(desk: Desk) -> None:
+    hung = await desk.take()
+    await desk.jump(602.0)
+    second = await desk.take()
+    assert desk.pacer.in_flight == 1
+    await desk.end(hung, 429)
+    await desk.give_back(hung)
+    assert second.under_way
+    assert desk.pacer.in_flight == 1
+    assert await desk.refused() == (0.0, Bound.IN_FLIGHT)
+    await desk.end(second, 200)
+    assert await desk.refused() == (1.0, Bound.FLOOR)
+
+
+async def test_a_watcher_is_called_when_the_turn_before_expires(desk: Desk) -> None:
+    await desk.take()
+    called: list[float] = []
+    desk.pacer.when_ready(desk.request(), lambda: called.append(desk.clock.monotonic()))
+    await desk.jump(599.0)
+    await desk.pass_time(1.9)
+    assert not called
+    await desk.pass_time(0.3)
+    assert called == [pytest.approx(601.0, abs=0.02)]
+
+
+async def test_turns_expire_one_by_one_where_several_may_be_held(wide: Desk) -> None:
+    hung = []
+    for _ in range(3):
+        hung.append(await wide.take())
+        await wide.pass_time(2.0)
+    await wide.end(hung[1], 200)
+    await wide.pass_time(2.1)
+    await wide.take()
+    await wide.jump(594.5)
+    assert [permit.under_way for permit in hung] == [False, False, True]
+    assert wide.pacer.in_flight == 2
+    await wide.jump(4.0)
+    assert wide.pacer.in_flight == 1
+    await wide.take()
+
+
+async def test_a_turn_that_ends_in_time_does_not_expire(desk: Desk) -> None:
+    for _ in range(3):
+        permit = await desk.take()
+        await desk.jump(350.0)
+        assert permit.under_way
+        await desk.end(permit, 200)
+        await desk.jump(100.0)
+    assert not [event for event in desk.events if isinstance(event, TurnExpired)]
+
+
+@pytest.mark.parametrize("name", PACERS)
+async def test_how_long_a_turn_may_be_held_is_an_option(name: str) -> None:
+    for max_turn_s, held_s in ((5.0, 5.1), (float("inf"), 1e7)):
+        desk = Desk(PACERS[name], PacingOptions(max_turn_s=max_turn_s))
+        permit = await desk.take()
+        await desk.jump(held_s)
+        assert permit.under_way == (held_s > 6.0)
+        await desk.aclose()
+
+
+# What is published
+
+
+async def test_a_host_that_closes_and_opens_is_published_once(desk: Desk) -> None:
+    await desk.end(await desk.take(), 503, {"retry-after": "30"})
+    closed = HostClosed(HOST, desk.clock.wall() + 30.0, Bound.RETRY_AFTER, 30.0)
+    assert desk.events == [closed]
+    for earlier_s in (30.0, 29.9, 3.0):
+        await desk.close_host(MIDNIGHT + earlier_s, Bound.RETRY_AFTER)
+    await desk.refused()
+    assert desk.events == [closed]
+    await desk.close_host(MIDNIGHT + 50.0, Bound.RATE_LIMIT)
+    assert desk.events[1:] == [HostClosed(HOST, MIDNIGHT + 50.0, Bound.RATE_LIMIT, 50.0)]
+    await desk.jump(51.0)
+    assert len(desk.events) == 2
+    await desk.visit()
+    await desk.pass_time(1.1)
+    await desk.visit()
+    assert desk.events[2:] == [HostOpened(HOST)]
+
+
+async def test_a_host_that_a_robots_txt_closes_is_published(desk: Desk) -> None:
+    desk.pacer.count_fetch(HOST, "https://example.com", 429, {}, 0.1)
+    await settle()
+    assert desk.events == [HostClosed(HOST, MIDNIGHT + 60.0, Bound.BACKOFF, 60.0)]
+    await desk.close_host(MIDNIGHT + 60.3, Bound.RETRY_AFTER)
+    assert len(desk.events) == 1, "as long as that it was closed already"
+
+
+async def test_requests_that_were_refused_together_close_a_host_once(wide: Desk) -> None:
+    permits = [await wide.take()]
+    await wide.pass_time(1.1)
+    permits.append(await wide.take())
+    for permit in permits:
+        await wide.end(permit, 429)
+        await wide.pass_time(0.1)
+    assert [type(event) for event in wide.events] == [HostClosed]
+
+
+async def test_a_wait_that_will_be_long_is_published_when_it_begins(desk: Desk) -> None:
+    slow = rules("Crawl-delay: 90")
+    await desk.visit(slow)
+    for _ in range(3):
+        waiting = desk.ask("next", rules=slow, url=SECOND)
+        await settle()
+        assert desk.events == [LongWait(HOST, SECOND, pytest.approx(90.0), Bound.CRAWL_DELAY, "")], "once a cause"
+        await desk.jump(90.01)
+        await desk.end(await waiting, 200)
+
+
+async def test_a_wait_for_a_request_that_hangs_is_published_after_a_minute(desk: Desk) -> None:
+    hung = desk.ask("hung", url=FIRST)
+    await desk.pass_time(10.0)
+    for url in (SECOND, "https://example.com/3"):
+        desk.ask(url, url=url)
+    await desk.jump(59.9)
+    assert not desk.events
+    await desk.jump(0.2)
+    assert desk.events == [LongWait(HOST, SECOND, pytest.approx(60.0, abs=0.1), Bound.IN_FLIGHT, FIRST)]
+    await desk.jump(300.0)
+    assert len(desk.events) == 1
+    await desk.end(hung.result(), 200)
+
+
+async def test_a_wait_that_begins_when_a_request_has_long_hung_is_published_after_a_minute(desk: Desk) -> None:
+    await desk.ask("hung", url=FIRST)
+    await desk.jump(200.0)
+    desk.ask("second", url=SECOND)
+    await desk.jump(59.9)
+    assert not desk.events
+    await desk.jump(0.2)
+    assert desk.events == [LongWait(HOST, SECOND, pytest.approx(60.0, abs=0.1), Bound.IN_FLIGHT, FIRST)]
+
+
+async def test_a_wait_that_a_closing_makes_long_is_published_for_the_head(desk: Desk) -> None:
+    permit = await desk.take()
+    for url in (FIRST, SECOND):
+        desk.ask(url, url=url)
+        await settle()
+    await desk.end(permit, 503, {"retry-after": "600"})
+    assert [event for event in desk.events if isinstance(event, LongWait)] == [
+        LongWait(HOST, FIRST, pytest.approx(600.0), Bound.RETRY_AFTER, "")
+    ]
+
+
+async def test_a_wait_in_a_long_line_is_published_once(desk: Desk) -> None:
+    async def crawl(number: int) -> None:
+        permit = await desk.pacer.start(desk.request(url=f"https://example.com/{number}"))
+        permit.observe(200, {})
+        permit.end()
+
+    await desk.limit(10.0)
+    desk.tasks += [asyncio.create_task(crawl(number)) for number in range(12)]  # type: ignore[misc]
+    for _ in range(12):
+        await desk.jump(10.01)
+    [event] = desk.events
+    assert isinstance(event, LongWait)
+    assert (event.url, event.bound_by) == ("https://example.com/6", Bound.QUEUE)

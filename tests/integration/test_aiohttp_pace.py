@@ -18,6 +18,7 @@ from politesse import Bound, ClosedError, ConfigurationError, Gatekeeper, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
 from politesse.testing import assert_polite
 from tests.integration.sites import ROBOTS, UA, Site, serving, slow_gate, turns, until
+from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -191,7 +192,7 @@ async def test_longest_wait_is_kept(site: Site, gate: Gatekeeper, session: aioht
     hasty = RobotsMiddleware(gate, pace=True, max_wait_s=0.01)
     async with session.get(f"{site.base}/slow"), asyncio.timeout(5):
         with pytest.raises(TooFar):
-            await session.get(f"{site.base}/page", middlewares=(hasty,))
+            await in_child_task(session.get(f"{site.base}/page", middlewares=(hasty,)))
         assert turns(gate) == 1
     await session.get(f"{site.base}/page", middlewares=(hasty,))
     assert site.pages == ["/slow", "/page"]

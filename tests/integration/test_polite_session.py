@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -17,10 +16,12 @@ from politesse import (
     Gatekeeper,
     InvalidURL,
     TooFar,
+    WrongEventLoop,
 )
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import Exchange, ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
+from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -243,38 +244,6 @@ async def test_turn_ends_when_the_body_breaks_off(site: Site, gate: Gatekeeper, 
     await polite.get(f"{site.base}/page")
 
 
-@pytest.mark.realtime
-async def test_dropped_response_whose_body_broke_off_ends_its_turn(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=1.0))
-    assert turns(gate) == 1
-    async with asyncio.timeout(30):
-        while turns(gate):
-            gc.collect()
-            await asyncio.sleep(0.01)
-
-
-async def test_dropped_response_ends_its_turn_with_its_body(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    await polite.get(f"{site.base}/slow")
-    gc.collect()
-    assert turns(gate) == 1  # the server is still at it
-    site.go_on.set()
-    await until(lambda: turns(gate) == 0)
-
-
-@pytest.mark.realtime
-async def test_dropped_response_that_never_ends_is_closed_after_the_total_timeout(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(total=1.0))
-    assert turns(gate) == 1
-    await until(lambda: turns(gate) == 0)
-    await polite.get(f"{site.base}/page")
-
-
 async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     site.drops = 1
     with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -401,7 +370,7 @@ async def test_longest_wait_is_that_of_the_request_or_else_of_the_session(site: 
     await gate.check(f"{site.base}/slow")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await polite.get(f"{site.base}/page")
+            await in_child_task(polite.get(f"{site.base}/page"))
         waiting = asyncio.create_task(polite.get(f"{site.base}/page", max_wait_s=None))
         await asyncio.sleep(0.03)
         assert not waiting.done()
@@ -415,7 +384,7 @@ async def test_longest_wait_holds_for_each_hop(site: Site, other: Site, gate: Ga
     await gate.check(f"{other.base}/moved")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await polite.get(f"{other.base}/moved", max_wait_s=0.01)
+            await in_child_task(polite.get(f"{other.base}/moved", max_wait_s=0.01))
         assert turns(gate) == 1
     assert other.pages == ["/moved"]
     assert site.pages == ["/slow"]
@@ -669,3 +638,11 @@ async def test_options_of_a_session_do_not_go_with_a_given_one(gate: Gatekeeper)
             PoliteSession(gate, session=own, headers={"X-More": "1"})
         with pytest.raises(ConfigurationError, match="default"):
             PoliteSession("aiohttp/3.14", session=own)
+
+
+def test_session_outside_of_an_event_loop_is_refused_by_a_clear_error() -> None:
+    with pytest.raises(WrongEventLoop, match="create a PoliteSession inside a coroutine") as caught:
+        PoliteSession(UA)
+    assert isinstance(caught.value, RuntimeError)
+    with pytest.raises(WrongEventLoop):
+        PoliteSession(Gatekeeper(UA))

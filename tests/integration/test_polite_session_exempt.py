@@ -19,6 +19,7 @@ from politesse import (
 )
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession
 from tests.integration.sites import Site, serving, slow_gate, turns, until
+from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -76,7 +77,7 @@ async def test_policy_that_denies_holds(site: Site, gate: Gatekeeper, polite: Po
 async def test_exempt_request_waits_for_its_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     async with polite.get(f"{site.base}/slow", exempt=WHY):
         with pytest.raises(TooFar):
-            await polite.get(f"{site.base}/private", exempt=WHY, max_wait_s=0.01)
+            await in_child_task(polite.get(f"{site.base}/private", exempt=WHY, max_wait_s=0.01))
         waiting = asyncio.create_task(polite.get(f"{site.base}/private", exempt=WHY))
         await until(lambda: gate.statistics().waiting == 1)
         assert site.paths == ["/slow"]

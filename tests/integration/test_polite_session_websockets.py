@@ -12,6 +12,7 @@ from politesse import Bound, ClosedError, Decided, Gatekeeper, Reason, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, turns, until
+from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -150,7 +151,7 @@ async def test_longest_wait_is_that_of_the_handshake_or_else_of_the_session(site
     await gate.check(f"{site.base}/slow")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await polite.ws_connect(f"{site.ws}/ws")
+            await in_child_task(polite.ws_connect(f"{site.ws}/ws"))
         waiting = asyncio.create_task(polite.ws_connect(f"{site.ws}/ws", max_wait_s=None))
         await asyncio.sleep(0.03)
         assert not waiting.done()
@@ -158,7 +159,7 @@ async def test_longest_wait_is_that_of_the_handshake_or_else_of_the_session(site
         await until(waiting.done)
     async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"), asyncio.timeout(5):
         with pytest.raises(TooFar):
-            await polite.ws_connect(f"{site.ws}/ws", max_wait_s=0.01)
+            await in_child_task(polite.ws_connect(f"{site.ws}/ws", max_wait_s=0.01))
     assert "/ws" not in site.pages
 
 

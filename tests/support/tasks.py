@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+T = TypeVar("T")
 
 
 async def settle(rounds: int = 20) -> None:
     """Let every task run as far as it can without time passing."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+async def in_child_task(awaitable: Awaitable[T]) -> T:
+    """Await in a task of its own, which holds none of the turns of this one."""
+
+    async def run() -> T:
+        return await awaitable
+
+    return await asyncio.create_task(run())

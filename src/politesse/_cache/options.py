@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._cache.outcome import AccessPolicy
+from politesse._checks import check_ranges
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
@@ -78,18 +79,16 @@ class CacheOptions:
             "min_lifetime_s": (0.0, DAY_S),
             "refresh_after": (0.0, 1.0),
             "stale_if_unreachable_s": (DAY_S, 30 * DAY_S),
-            "retry_min_s": (0.001, self.retry_max_s),
             "retry_max_s": (0.001, DAY_S),
-            "max_entries_bytes": (1, float("inf")),
-            "max_site_files_bytes": (1, float("inf")),
-            "max_concurrent_fetches": (1, float("inf")),
+            "retry_min_s": (0.001, self.retry_max_s),
+            "max_entries_bytes": (1.0, float("inf")),
+            "max_site_files_bytes": (1.0, float("inf")),
+            "max_concurrent_fetches": (1.0, float("inf")),
             "store_timeout_s": (0.001, 3_600.0),
         }
         if self.stale_if_unreachable_s is None:
             del ranges["stale_if_unreachable_s"]
-        for name, (least, most) in ranges.items():
-            if not least <= getattr(self, name) <= most:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give {least:g} to {most:g}")
+        check_ranges(self, ranges)
 
     def policy(self, dialect: Dialect) -> AccessPolicy:
         """Return these choices joined with those of ``dialect``."""

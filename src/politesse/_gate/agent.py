@@ -17,6 +17,7 @@ from weakref import WeakMethod
 
 from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
 from politesse._log import GATE
+from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
+    from politesse._pacing.held import Turn
     from politesse.clock import Clock
     from politesse.events import Event
 
@@ -85,9 +87,9 @@ class Agent:
             verdict = self.verdict(self.plain_evidence(url, target, entry), entry)
         return verdict
 
-    def invalid(self, url: str, error: InvalidURL) -> Verdict:
+    def invalid(self, error: InvalidURL) -> Verdict:
         """Return the verdict on what is no URL."""
-        return self._verdict(url, Judgement(WITHOUT_RULE[Reason.INVALID_URL], error.problem))
+        return self._verdict(error.url, Judgement(WITHOUT_RULE[Reason.INVALID_URL], error.problem))
 
     def exempted(self, url: str, reason: str) -> Verdict:
         """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
@@ -183,11 +185,12 @@ class Agent:
             for name in self._all_names:
                 self.state.cache.ask_ahead(origin, name)
 
-    def max_concurrent(self, host: str) -> int:
-        """Return how many requests may be under way to a pacing host at once: as its policy says, or the options."""
-        policy = self.state.policies.get(host)
+    def turn_in_the_way(self, host: str) -> Turn | None:
+        """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
+        state = self.state
+        policy = state.policies.get(host)
         limit = None if policy is None else policy.max_concurrent
-        return self.state.pacing.max_concurrent if limit is None else limit
+        return turn_in_the_way(state.pacer, host, state.pacing.max_concurrent if limit is None else limit)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.

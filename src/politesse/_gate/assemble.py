@@ -13,6 +13,7 @@ from politesse._cache.files import SiteFiles
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse._cache.robots_fetcher import PacedFetcher
+from politesse._checks import check_types, wrong_type
 from politesse._gate.agent import Agent
 from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
@@ -63,14 +64,15 @@ class GatekeeperOptions:
     policy_tokens: Mapping[str, str] | None
 
     def __post_init__(self) -> None:
-        if self.mode not in {"enforce", "report"}:
+        if self.mode not in ("enforce", "report"):
             raise ConfigurationError(f"mode={self.mode!r}: give 'enforce' or 'report'")
         check_types({"user_agent": (self.user_agent, str)}, required=True)
-        check_types({"dialect": (self.dialect, Dialect), "cache": (self.cache, CacheOptions)})
-        check_types({"fetch": (self.fetch, FetchOptions), "pacing": (self.pacing, PacingOptions)})
-        check_types({"session": (self.session, aiohttp.ClientSession)})
+        check_types({"dialect": (self.dialect, Dialect)}, required=True)
+        check_types({"cache": (self.cache, CacheOptions), "fetch": (self.fetch, FetchOptions)})
+        check_types({"pacing": (self.pacing, PacingOptions), "session": (self.session, aiohttp.ClientSession)})
         _check_methods({"store": (self.store, "get put delete aclose"), "fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
+        _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
             raise ConfigurationError(
                 "fetcher= cannot be combined with fetch= or session=: they configure the built-in fetcher"
@@ -164,19 +166,8 @@ def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], r
     return EnforcingAgent(state, identity, purposes, reservations) if purposes else Agent(state, identity)
 
 
-def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
-    """Check that each option, given by name with its value and its type, has that type; None is fine unless required.
-
-    Raises:
-        ConfigurationError: for the first that has another type.
-    """
-    for name, (value, wanted) in options.items():
-        if (value is not None or required) and not isinstance(value, wanted):
-            raise ConfigurationError(f"{name}={value!r:.100}: give a {wanted.__name__}")
-
-
 def _check_methods(options: Mapping[str, tuple[object, str]]) -> None:
     for name, (value, wanted) in options.items():
         missing = [method for method in wanted.split() if not callable(getattr(value, method, None))]
         if value is not None and missing:
-            raise ConfigurationError(f"{name}={value!r:.100}: it has no {', '.join(missing)}; see politesse.ports")
+            raise wrong_type(name, value, f"an object with {', '.join(wanted.split())}; see politesse.ports")

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from politesse._checks import wrong_type
 from politesse._constants import ROBOTS_TXT
 from politesse._gate.agent import Agent
 from politesse._gate.judge import EnforcedUsage, Evidence
 from politesse._gate.tdm import AgentReservations, with_reserved
 from politesse._sites.reservations import TDMREP_JSON, Reservations, Reserved
-from politesse.errors import ConfigurationError
 from politesse.origin import Origin, split
 from politesse.usage.model import Purpose
 
@@ -34,7 +34,7 @@ def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
         ConfigurationError: for an unknown purpose, or a single string.
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ConfigurationError(f"enforce_usage={names!r}: give a set of purposes, as in {{'ai-train'}}")
+        raise wrong_type("enforce_usage", names, "a set of purposes, as in {'ai-train'}")
     return frozenset(Purpose.given(name, "enforce_usage") for name in names)
 
 

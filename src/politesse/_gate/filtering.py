@@ -21,6 +21,7 @@ from politesse.origin import Origin
 
 if TYPE_CHECKING:
     from politesse.errors import ClosedError
+    from politesse.origin import StrOrURL
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
@@ -41,9 +42,9 @@ class ItemFilter(Generic[Item]):
 
     def __init__(
         self,
-        peek: Callable[[str], Verdict | None],
-        check: Callable[[str], Awaitable[Verdict]],
-        key: Callable[[Item], str] | None,
+        peek: Callable[[StrOrURL], Verdict | None],
+        check: Callable[[StrOrURL], Awaitable[Verdict]],
+        key: Callable[[Item], StrOrURL] | None,
         max_pending: int,
         when_closed: Callable[[Callable[[ClosedError], None]], None],
     ) -> None:
@@ -52,7 +53,7 @@ class ItemFilter(Generic[Item]):
         self._key = key
         self._when_closed = when_closed
         self._room = asyncio.Semaphore(max_pending - 1)  # it is waited for after an item was read, for the next one
-        self._waiting: dict[Origin, deque[tuple[Item, str]]] = {}
+        self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
 
@@ -88,7 +89,7 @@ class ItemFilter(Generic[Item]):
 
     async def _take_in(self, item: Item) -> None:
         """Answer the item or let it wait for its robots.txt; return when there is room for the next one."""
-        url = cast("str", item) if self._key is None else self._key(item)
+        url = cast("StrOrURL", item) if self._key is None else self._key(item)
         verdict = self._peek(url)
         if verdict is not None:
             await self._answers.put((item, verdict))

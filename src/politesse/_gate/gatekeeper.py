@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import _get_running_loop
+from collections.abc import AsyncIterable, Iterable
 from contextlib import asynccontextmanager
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
+from yarl import URL
+
+from politesse._checks import check_least, check_types, check_wait, checked_names, wrong_type
 from politesse._gate.agent import Agent, Exemption
-from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble, check_types
+from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.hosts_known import hosts_known
@@ -27,14 +31,15 @@ from politesse._gate.tdm import AgentReservations, with_reserved
 from politesse._log import GATE
 from politesse._pacing.turns import take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
-from politesse.errors import ConfigurationError, InvalidURL
-from politesse.origin import Origin, split
+from politesse._text import type_name
+from politesse.errors import InvalidURL
+from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots import Dialect
 from politesse.robots.pattern import is_plain
 from politesse.verdict import NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
     import aiohttp
@@ -107,7 +112,7 @@ class AgentView:
         self._monotonic = state.clock.monotonic
         self._wall = state.clock.wall
 
-    async def check(self, url: str) -> Verdict:
+    async def check(self, url: StrOrURL) -> Verdict:
         """Return the verdict on ``url``, fetching robots.txt first if need be. It waits for no turn of the page.
 
         With ``enforce_usage={"tdm"}``, an unknown tdmrep.json is fetched first, and that request waits for a turn of
@@ -116,29 +121,32 @@ class AgentView:
 
         Raises:
             InvalidURL: if ``url`` is no absolute http(s) URL.
+            TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
         verdict = self.peek(url)
-        return await self._agent.check(url) if verdict is None else verdict
+        return await self._agent.check(url_text(url)) if verdict is None else verdict
 
-    def peek(self, url: str) -> Verdict | None:
+    def peek(self, url: StrOrURL) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None. It waits for nothing.
 
         A copy near the end of its lifetime is refreshed in the background.
 
         Raises:
             InvalidURL: if ``url`` is no absolute http(s) URL.
+            TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
+        text: str = url  # type: ignore[assignment] # what is none is found by the next step, which costs a str nothing
         try:
-            place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
-        except AttributeError:  # costs nothing where it does not come
-            raise TypeError(f"{url!r:.200} is no str: give the URL as text") from None
+            place = text.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        except (AttributeError, TypeError):
+            return self.peek(url_text(url))
         if (
             place > 0
-            and (entry := self._at_once.get(url[:place])) is not None
+            and (entry := self._at_once.get(text[:place])) is not None
             and (not self._policies or entry.origin.pacing_host not in self._policies)
         ):
             rules = entry.rules.get(self._name)
@@ -151,11 +159,11 @@ class AgentView:
                 and now_wall < entry.refresh_wall
                 and (loop is state.loop or loop is None)
             ):
-                target = url[place:]
+                target = text[place:]
                 if is_plain(target) is not None and "/." not in target:
                     match = rules.decide(target)
                 else:
-                    match = match_rules(url, target, rules)
+                    match = match_rules(text, target, rules)
                 entry.used = True
                 allowed = match.allowed
                 heard: object = self._publisher.subscribers
@@ -171,31 +179,30 @@ class AgentView:
                 age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
                 if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
                     age_s = wall_age_s
-                verdict = Verdict(url, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
+                verdict = Verdict(text, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
                 if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict
-        return self._agent.peek(url)
+        return self._agent.peek(text)
 
-    async def check_batch(self, urls: Iterable[str]) -> list[Verdict]:
+    async def check_batch(self, urls: Iterable[StrOrURL]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the robots.txt files are fetched at the same time.
 
-        What is no URL gets a verdict with the reason INVALID_URL, so that the others are answered all the same.
+        What is no URL, of whatever type, gets a verdict with the reason INVALID_URL, so that the others are answered.
 
         Raises:
-            TypeError: if ``urls`` is a string.
+            TypeError: if ``urls`` is one URL, or not iterable.
             ClosedError: if the gatekeeper is closed.
         """
-        if isinstance(urls, str):
-            raise TypeError(f"check_batch({urls!r:.100}): give an iterable of URLs, or use check for one")
+        _check_several("urls", urls, Iterable)
         self._state.check_usable()
-        asked = list(urls)
+        asked: list[StrOrURL] = list(urls)
         verdicts: dict[int, Verdict] = {}
         unknown: dict[Origin, list[int]] = {}
         for place, url in enumerate(asked):
             verdict = self._peek_or_invalid(url)
             if verdict is None:
-                unknown.setdefault(split(url)[0], []).append(place)
+                unknown.setdefault(Origin.of(url), []).append(place)
             else:
                 verdicts[place] = verdict
 
@@ -210,35 +217,35 @@ class AgentView:
         self,
         source: Iterable[Item] | AsyncIterable[Item],
         *,
-        key: Callable[[Item], str] | None = None,
+        key: Callable[[Item], StrOrURL] | None = None,
         max_pending: int = 10_000,
     ) -> AsyncGenerator[tuple[Item, Verdict], None]:
         """Yield every item of ``source`` with its verdict, each as soon as it is known, not in order.
 
         Args:
             source: an iterable or asynchronous iterable, endless ones included; read only as far as there is room.
-            key: returns the URL of an item; without it the items are URLs.
+            key: returns the URL of an item; without it the items are URLs. What it raises, ``filter`` raises.
             max_pending: how many items may wait for a robots.txt at once; positive.
 
-        What is no URL comes with the reason INVALID_URL. If the source raises, the items that it gave before are
-        yielded first.
+        An item without a valid URL, of whatever type, comes with the reason INVALID_URL. If the source or ``key``
+        raises, the items before are yielded first.
 
         Raises:
-            TypeError: if ``source`` is a string.
-            ConfigurationError: if ``max_pending`` is not positive.
+            TypeError: if ``source`` is one URL, or not iterable.
+            ConfigurationError: if ``max_pending`` is not positive, or ``key`` not callable.
             ClosedError: if the gatekeeper is closed.
         """
-        if isinstance(source, str):
-            raise TypeError(f"filter({source!r:.100}): give an iterable of URLs or items, or use check for one")
+        _check_several("source", source, Iterable, AsyncIterable)
+        if key is not None and not callable(key):
+            raise wrong_type("key", key, "a function that returns the URL of an item")
         self._state.check_usable()
-        if max_pending < 1:
-            raise ConfigurationError(f"max_pending={max_pending}: give at least 1")
+        check_least("max_pending", max_pending, 1)
         when_closed = self._agent.when_closed
         return ItemFilter(self._peek_or_invalid, self.check, key, max_pending, when_closed).run(source)
 
     @asynccontextmanager
     async def turn(
-        self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None
+        self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None
     ) -> AsyncGenerator[Turn, None]:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
@@ -258,36 +265,39 @@ class AgentView:
             TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
             TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already.
             InvalidURL: if ``url`` is no absolute http(s) URL.
+            TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
-            ConfigurationError: for an exemption without a reason.
+            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
         """
         with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
             yield turn
 
-    async def take_turn(self, url: str, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
+    async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
         """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it.
 
         No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
         """
         self._state.check_usable()
+        check_wait(max_wait_s)
         gate = self if exempt is None else Exemption(self._agent, exempt)
-        return await take(gate, self._agent, self._state.pacer, self._state.clock, url, max_wait_s)
+        return await take(gate, self._agent, self._state.pacer, self._state.clock, url_text(url), max_wait_s)
 
-    def try_turn(self, url: str) -> Turn | NotYet:
+    def try_turn(self, url: StrOrURL) -> Turn | NotYet:
         """Return a turn if there is one now, else when there may be one. It waits for nothing.
 
-        The robots.txt of an unknown origin is fetched in the background. A turn that is not entered is given back with
-        a ResourceWarning.
+        The robots.txt of an unknown origin is fetched in the background. A turn that is dropped before its end gives
+        its host back with a ResourceWarning.
 
         Raises:
             Disallowed: if ``url`` may not be requested.
             InvalidURL: if ``url`` is no absolute http(s) URL.
+            TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        return take_now(self, self._agent, self._state.pacer, self._state.clock, url)
+        return take_now(self, self._agent, self._state.pacer, self._state.clock, url_text(url))
 
-    async def datatxt(self, origin: Origin | str, *, fields: FieldNames | None = None) -> DataTxtAnswer:
+    async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return what an origin says in its data.txt about its datasets.
 
         The file is fetched as a page is: only if robots.txt allows it, and in its turn, which may take as long as the
@@ -301,19 +311,21 @@ class AgentView:
 
         Raises:
             InvalidURL: if ``origin`` is none.
+            TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
         reading = self._state.cache.reading
         return await read_data_txt(self._agent, self._parts.files, reading, Origin.given(origin), fields)
 
-    async def sitemaps(self, origin: Origin | str) -> Sitemaps:
+    async def sitemaps(self, origin: Origin | StrOrURL) -> Sitemaps:
         """Return the sitemaps that the robots.txt of an origin lists, fetching robots.txt first if need be.
 
         The origin is given as such or as a URL of it. Sitemaps are listed for every agent alike.
 
         Raises:
             InvalidURL: if ``origin`` is none.
+            TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
@@ -324,7 +336,7 @@ class AgentView:
         cache = self._state.cache
         return await read_sitemaps(await cache.entry(origin, self._name), cache.reading, self._name)
 
-    async def usage(self, url: str) -> Usage | None:
+    async def usage(self, url: StrOrURL) -> Usage | None:
         """Return what a site states about the use of a page in its robots.txt and its tdmrep.json.
 
         tdmrep.json is fetched as a page is; within a turn of the same host an unknown one cannot be waited for. Files
@@ -335,20 +347,61 @@ class AgentView:
 
         Raises:
             InvalidURL: if ``url`` is no absolute http(s) URL.
+            TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
         """
+        url = url_text(url)
         verdict = await self.check(url)
         if verdict.usage is None:
             return None
         reserved = await AgentReservations(self._agent, self._parts.reservations).learn(Origin.of(url))
         return with_reserved(verdict.site_usage, reserved).usage(url)
 
-    def _peek_or_invalid(self, url: str) -> Verdict | None:
+    def hosts(self) -> Mapping[str, HostStatus]:
+        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
+
+        The pace is that of all agents together; before the first turn at a host, what its robots.txt states for this
+        one. It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
+        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
+        gatekeeper is closed; then no robots.txt is known any more.
+
+        Returns:
+            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper
+            >>> from politesse.testing import ManualClock, ScriptedFetcher
+            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
+            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
+            >>> async def show():
+            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
+            ...         async with gate.turn("https://example.com/page"):
+            ...             for status in gate.hosts().values():
+            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
+            >>> asyncio.run(show())
+            10.0 crawl-delay https://example.com/page successful
+        """
+        return hosts_known(self._state, self._name)
+
+    def _peek_or_invalid(self, url: StrOrURL) -> Verdict | None:
         """Do as ``peek`` does, with a verdict of the reason INVALID_URL instead of the error."""
         try:
             return self.peek(url)
         except InvalidURL as error:
-            return self._agent.invalid(url, error)
+            return self._agent.invalid(error)
+        except TypeError:
+            given: object = url
+            if isinstance(given, str | URL):
+                raise
+            problem = f"is of type {type_name(given)}; give a str or yarl.URL"
+            return self._agent.invalid(InvalidURL(f"{given!r:.200}", problem))
+
+
+def _check_several(name: str, given: object, *kinds: type) -> None:
+    """Raise TypeError unless ``given`` is of one of the iterable ``kinds``, and no single URL."""
+    if isinstance(given, str | bytes) or not isinstance(given, kinds):
+        raise TypeError(f"{name}={given!r:.100}: give an iterable of URLs, or use check for one")
 
 
 def agent_of(view: AgentView) -> Agent:
@@ -484,7 +537,8 @@ class Gatekeeper(AgentView):
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_open()
-        return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, tokens))
+        names = checked_names("tokens", tokens)
+        return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
         """Set the policy for ``host``, all its schemes and ports; None removes it.
@@ -496,7 +550,8 @@ class Gatekeeper(AgentView):
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        check_types({"host": (host, str), "policy": (policy, HostPolicy)})
+        check_types({"host": (host, str)}, required=True)
+        check_types({"policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
@@ -508,11 +563,12 @@ class Gatekeeper(AgentView):
         else:
             state.policies[origin.pacing_host] = policy
 
-    async def forget(self, origin: Origin | str) -> None:
+    async def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop what is known about an origin, given as such or as a URL of it: the next check fetches it again.
 
         Raises:
             InvalidURL: if ``origin`` is none.
+            TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
@@ -530,12 +586,12 @@ class Gatekeeper(AgentView):
             A function that ends the subscription.
 
         Raises:
-            ConfigurationError: if ``subscriber`` is not callable.
+            ConfigurationTypeError: if ``subscriber`` is not callable.
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_open()
         if not callable(subscriber):
-            raise ConfigurationError(f"subscriber={subscriber!r:.100}: give a function")
+            raise wrong_type("subscriber", subscriber, "a function")
         return self._state.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
@@ -551,32 +607,6 @@ class Gatekeeper(AgentView):
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
         )
-
-    def hosts(self) -> Mapping[str, HostStatus]:
-        r"""Return what is known of each host: its pace, what waits, what holds it, and the robots.txt of its origins.
-
-        It changes nothing, and takes time for each host that is known. A host is in it while its robots.txt is in
-        memory, or while it is busy: a request waits or is under way, or its last one still sets a pace. Also when the
-        gatekeeper is closed; then no robots.txt is known any more.
-
-        Returns:
-            By pacing host: the name without scheme and port; an address or a registered domain where those are paced.
-
-        Example:
-            >>> import asyncio
-            >>> from politesse import Gatekeeper
-            >>> from politesse.testing import ManualClock, ScriptedFetcher
-            >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nCrawl-delay: 10"})
-            >>> clock = ManualClock(autojump=True)  # no need to wait for the Crawl-delay here
-            >>> async def show():
-            ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock) as gate:
-            ...         async with gate.turn("https://example.com/page"):
-            ...             for status in gate.hosts().values():
-            ...                 print(status.interval_s, status.bound_by, status.held_by, status.robots[0].result)
-            >>> asyncio.run(show())
-            10.0 crawl-delay https://example.com/page successful
-        """
-        return hosts_known(self._state)
 
     def __repr__(self) -> str:
         cache = self._state.cache

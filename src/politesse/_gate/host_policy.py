@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from politesse._checks import check_types
 from politesse._pacing.pace import PacingOptions
 from politesse.errors import ConfigurationError
 
@@ -37,6 +38,9 @@ class HostPolicy:
     max_concurrent: int | None = None
 
     def __post_init__(self) -> None:
+        check_types(
+            {"deny": (self.deny, bool), "exempt": (self.exempt, bool), "reason": (self.reason, str)}, required=True
+        )
         if self.deny and self.exempt:
             raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
         if self.exempt and not self.reason.strip():

@@ -1,50 +1,83 @@
-"""What the parts of a gate know of each host, put together."""
+"""What the parts of a gate know of each host, put together.
+
+The pacer knows the hosts that are at work, the cache those of which robots.txt is known. A pacer learns what robots.txt
+states with the first turn of an agent; before that, the pace comes from the cache, for one agent.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
-from politesse._pacing.pace import stated_pace
+from politesse._pacing.pace import stated_pace, visit_from
 from politesse.host_status import HostStatus, RobotsStatus
+from politesse.ports import HostPace
 
 if TYPE_CHECKING:
     from politesse._cache.entry import Entry
     from politesse._gate.state import GateState
-    from politesse.ports import HostPace
+    from politesse.origin import Origin
 
 
-def hosts_known(state: GateState) -> dict[str, HostStatus]:
-    """Return what is known of each host: those that the pacer has at work, and those of which robots.txt is known."""
+def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
+    """Return what is known of each host, its pace for ``agent``; those of the pacer come first."""
     cache, now_mono, now_wall = state.cache, state.clock.monotonic(), state.clock.wall()
     fetching = cache.being_fetched
-    robots: defaultdict[str, list[RobotsStatus]] = defaultdict(list)
     entries: defaultdict[str, list[Entry]] = defaultdict(list)
-    for key, entry in cache.entries.items():
-        host, source = entry.origin.pacing_host, entry.source
-        entries[host].append(entry)
-        robots[host].append(
-            RobotsStatus(
-                entry.origin,
-                source.result,
-                source.status,
-                source.fault,
-                age_s=max(0.0, entry.age_s(now_mono, now_wall)),
-                fetching=key in fetching,
-                next_fetch=now_wall + entry.due_in_s(now_mono, now_wall),
-            )
-        )
-    for origin in fetching.values():
-        if str(origin) not in cache.entries:
-            robots[origin.pacing_host].append(RobotsStatus(origin, fetching=True))
+    for entry in cache.entries.values():
+        entries[entry.origin.pacing_host].append(entry)
+    unknown: defaultdict[str, list[Origin]] = defaultdict(list)
+    for key, origin in fetching.items():
+        if key not in cache.entries:
+            unknown[origin.pacing_host].append(origin)
     paces = state.pacer.hosts()
-    hosts = [*paces, *(host for host in robots if host not in paces)]
-    return {
-        host: _status(paces[host], robots[host])
-        if host in paces
-        else _idle_status(state, host, entries[host], robots[host], now_wall)
-        for host in hosts
-    }
+    hosts = {}
+    for host in dict.fromkeys([*paces, *entries, *unknown]):
+        robots = [
+            *(_robots(entry, now_mono, now_wall, is_fetching=str(entry.origin) in fetching) for entry in entries[host]),
+            *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
+        ]
+        hosts[host] = _status(_pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall), robots)
+    return hosts
+
+
+def _robots(entry: Entry, now_mono: float, now_wall: float, *, is_fetching: bool) -> RobotsStatus:
+    source = entry.source
+    return RobotsStatus(
+        entry.origin,
+        source.result,
+        source.status,
+        source.fault,
+        age_s=max(0.0, entry.age_s(now_mono, now_wall)),
+        fetching=is_fetching,
+        next_fetch=now_wall + entry.due_in_s(now_mono, now_wall),
+    )
+
+
+def _pace(
+    state: GateState,
+    agent: str,
+    host: str,
+    known: HostPace | None,
+    entries: list[Entry],
+    now_mono: float,
+    now_wall: float,
+) -> HostPace:
+    """Return what the pacer knows of a host, or what its robots.txt states if that is slower."""
+    policy = state.policies.get(host)
+    options = state.pacing if policy is None else policy.pacing(state.pacing)
+    rules = [entry.rules[agent] for entry in entries if agent in entry.rules]
+    stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
+    if known is None:
+        known = HostPace(host, 0.0, stated.bound_by, now_wall)
+    if stated.interval_s > known.interval_s:
+        # No turn has taught it to the pacer: the last request that counts is that of robots.txt, at the soonest.
+        since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
+        next_wall = max(known.not_before_wall, now_wall - since_s + stated.interval_s)
+        known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before_wall=next_wall)
+    return replace(known, not_before_wall=max(known.not_before_wall, open_wall))
 
 
 def _status(pace: HostPace, robots: list[RobotsStatus]) -> HostStatus:
@@ -61,14 +94,3 @@ def _status(pace: HostPace, robots: list[RobotsStatus]) -> HostStatus:
         pace.held_s,
         tuple(robots),
     )
-
-
-def _idle_status(
-    state: GateState, host: str, entries: list[Entry], robots: list[RobotsStatus], now_wall: float
-) -> HostStatus:
-    """Return the status of a host that the pacer does not know: what its files state for the gate's own agent."""
-    policy = state.policies.get(host)
-    options = state.pacing if policy is None else policy.pacing(state.pacing)
-    rules = [entry.rules[state.own_name] for entry in entries if state.own_name in entry.rules]
-    pace = stated_pace(rules, now_wall, options)
-    return HostStatus(host, pace.interval_s, pace.bound_by, now_wall, robots=tuple(robots))

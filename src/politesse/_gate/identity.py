@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from politesse._checks import check_types, checked_names
 from politesse.errors import ConfigurationError, PolitesseWarning
 from politesse.robots.agents import BROWSER, browser_refusal, first_word, product_token
 
@@ -44,6 +45,7 @@ class Identity:
         Raises:
             ConfigurationError: for a User-Agent or a token that would hide who is crawling.
         """
+        check_types({"user_agent": (user_agent, str)}, required=True)
         if _PRINTABLE.fullmatch(user_agent) is None:
             raise ConfigurationError(
                 f"user_agent={user_agent!r}: give one line of printable ASCII, "
@@ -56,7 +58,7 @@ class Identity:
             if first == BROWSER:
                 raise browser_refusal(f"user_agent={user_agent!r}", "token=")
             tokens = first_word(user_agent)  # not cut at what no token holds: that is refused
-        return cls(user_agent, _checked([tokens] if isinstance(tokens, str) else tokens, user_agent))
+        return cls(user_agent, _checked(checked_names("token", tokens), user_agent))
 
     @property
     def agent(self) -> str:
@@ -75,9 +77,9 @@ def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
     return tuple(token.lower() for token in tokens)
 
 
-def checked_token(token: str) -> str:
+def checked_token(token: object) -> str:
     """Return ``token``; raises ConfigurationError for what is no product token."""
-    if _TOKEN.fullmatch(token) is None:
+    if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
         raise ConfigurationError(
             f"token={token!r}: give a product token of letters, digits, '_', '-' and '.', without a version"
         )

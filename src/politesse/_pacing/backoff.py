@@ -1,4 +1,22 @@
-"""What the answers of a host say about the pace that it can stand. Pure; the time is an argument."""
+"""What the answers of a host say about the pace that it can stand. Pure; the time is an argument.
+
+Theory of operation. A refusal is a 429 or a 503. It closes the host for our own backoff, or until its Retry-After if
+that is later, and never for longer than ``backoff_max_s``. The backoff is remembered and changes by this table; what is
+refused while it was under way at the last refusal is the same refusal, and doubles nothing:
+
+    what happens            backoff of pages                            backoff of robots.txt
+    a refusal, none kept    first_s = max(backoff_min_s, 4 x interval)  first_s = 60 s
+    a refusal, one kept     twice as long, first_s at least, 900 s      twice as long, 3,600 s at most
+                            at most
+    an answer of a page     half as long; below first_s forgotten       half as long; below first_s forgotten
+    quiet, when it is open  forgotten after as long again               forgotten after as long again
+
+    pages at 1 s:  503  503  503  200  503  200  200  200  503
+    closed for:    10   20   40        40                  10
+
+The one of robots.txt is what the cache waits for before it fetches the file again (``_cache/outcome.py``), so that the
+host opens when it is fetched. It moves with ``backoff_min_s``: once to six times that.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +41,11 @@ CLOSING: Final = frozenset({429, 503})
 _SERVER_ERROR: Final = 500
 _SMOOTHING: Final = 0.5
 _JITTER: Final = 0.1
-_MIN_CLOSED_S: Final = 1.0  # "Retry-After: 0" is no licence to hammer; doubled while nothing but refusals comes
+_PACES: Final = 4.0  # our own backoff is at least so many intervals
+_LONGEST_S: Final = 900.0
+_FETCH_S: Final = 60.0
+_FETCH_LONGEST_S: Final = 3600.0
+_MOST_TIMES: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +69,18 @@ class Bearing:
     Attributes:
         closed_until_wall: the Unix time before which nothing may be requested.
         closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        backoff_s: for how long the last refusal of a page would close it, in seconds; 0 if none is remembered.
     """
 
     __slots__ = (
         "_answered",
-        "_closed_s",
-        "_failed_wall",
-        "_failures",
-        "_in_a_row",
+        "_fetch_backoff_s",
         "_latency_s",
         "_offset_s",
         "_quota",
+        "_refused_wall",
         "_retrieval_s",
+        "backoff_s",
         "closed_by",
         "closed_until_wall",
     )
@@ -66,10 +88,9 @@ class Bearing:
     def __init__(self) -> None:
         self.closed_until_wall = 0.0
         self.closed_by = Bound.BACKOFF
-        self._failures = 0
-        self._in_a_row = 0
-        self._failed_wall = 0.0
-        self._closed_s = 0.0  # for how long the last refusal closed it
+        self.backoff_s = 0.0
+        self._fetch_backoff_s = 0.0
+        self._refused_wall = 0.0
         self._latency_s = 0.0
         self._retrieval_s = 0.0
         self._answered = False
@@ -89,7 +110,7 @@ class Bearing:
             return
         self._offset_s = offset_s
         self.closed_until_wall += by_s
-        self._failed_wall += by_s
+        self._refused_wall += by_s
         interval_s, until_wall = self._quota
         self._quota = (interval_s, until_wall + by_s)
 
@@ -100,7 +121,8 @@ class Bearing:
         elapsed_s: float,
         now_wall: float,
         options: PacingOptions,
-        jitter: float,
+        jitter: float = 0.0,
+        interval_s: float = 0.0,
     ) -> tuple[Overruled, ...]:
         """Record an answer; return which of its headers are not obeyed as they stand.
 
@@ -111,6 +133,7 @@ class Bearing:
             now_wall: the Unix time.
             options: the bounds.
             jitter: 0 to 1.
+            interval_s: the pace; needed for a refusal, and as long as ``backoff_s`` is not 0.
         """
         # A refusal or an error that comes fast is no sign of a fast server: 429 and 5xx only lengthen the delay. All
         # other answers shorten it as well, and so does a turn of which none was observed: else it would never fall.
@@ -124,18 +147,27 @@ class Bearing:
             self._latency_s += _SMOOTHING * (elapsed_s - self._latency_s)
         overruled: tuple[Overruled, ...] = ()
         if status in CLOSING:
-            overruled = self._close(headers, elapsed_s, now_wall, options, jitter)
-        elif status is not None and self._failures:
-            self._in_a_row = 0
-            if now_wall >= self.closed_until_wall + self._closed_s:
-                self._failures = 0  # quiet for as long as it was closed: forgiven
+            if self._is_new_refusal(self.backoff_s, elapsed_s, now_wall):
+                longest_s = max(_LONGEST_S, options.backoff_min_s)
+                self.backoff_s = _doubled(self.backoff_s, _first_s(options, interval_s), longest_s)
+            spread_s = self.backoff_s * (1.0 + _JITTER * jitter)
+            overruled = self._close(headers, self.backoff_s, spread_s, now_wall, options)
+        elif status is not None and (self.backoff_s or self._fetch_backoff_s):
+            self.backoff_s = _halved(self.backoff_s, _first_s(options, interval_s))
+            self._fetch_backoff_s = _halved(self._fetch_backoff_s, _first_fetch_s(options))
         return overruled + self._meter(headers, now_wall, options) if headers else overruled
 
     def refuse(
-        self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions, jitter: float
+        self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions
     ) -> tuple[Overruled, ...]:
-        """Record a 429 or 503 to a fetch of robots.txt: the later of Retry-After and our own backoff counts."""
-        return self._close(headers, elapsed_s, now_wall, options, jitter, backs_off=True)
+        """Record a 429 or 503 to a fetch of robots.txt.
+
+        Without jitter: robots.txt is fetched again when its own backoff is over, and the host must be open then.
+        """
+        if self._is_new_refusal(self._fetch_backoff_s, elapsed_s, now_wall):
+            longest_s = max(_FETCH_LONGEST_S, options.backoff_min_s)
+            self._fetch_backoff_s = _doubled(self._fetch_backoff_s, _first_fetch_s(options), longest_s)
+        return self._close(headers, self._fetch_backoff_s, self._fetch_backoff_s, now_wall, options)
 
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
         """Return the slower of ``pace`` and what the answers of the host say."""
@@ -156,39 +188,24 @@ class Bearing:
 
     @property
     def remembered_until_wall(self) -> float:
-        """When all of this may be forgotten: a refusal after as much quiet as it had closed the host for."""
+        """When all of this may be forgotten: a refusal after as much quiet as the backoff took."""
         _, quota_until_wall = self._quota
-        forgiven_wall = self.closed_until_wall + self._closed_s if self._failures else self.closed_until_wall
-        return max(forgiven_wall, quota_until_wall)
+        return max(self.closed_until_wall + max(self.backoff_s, self._fetch_backoff_s), quota_until_wall)
+
+    def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_wall: float) -> bool:
+        """Return whether the request of a refusal has started after the last refusal, or none is remembered."""
+        is_new = not backoff_s or now_wall - elapsed_s > self._refused_wall
+        self._refused_wall = now_wall
+        return is_new
 
     def _close(
-        self,
-        headers: Mapping[str, str],
-        elapsed_s: float,
-        now_wall: float,
-        options: PacingOptions,
-        jitter: float,
-        *,
-        backs_off: bool = False,
+        self, headers: Mapping[str, str], backoff_s: float, spread_s: float, now_wall: float, options: PacingOptions
     ) -> tuple[Overruled, ...]:
-        # A request that was under way when the host refused the last one belongs to the same refusal.
-        if not self._failures or now_wall - elapsed_s > self._failed_wall:
-            self._failures += 1
-            self._in_a_row += 1
-        self._failed_wall = now_wall
+        """Close for Retry-After, but ``backoff_s`` at least; without one for ``spread_s``."""
         asked_s = retry_after_s(headers, now_wall)
-        if asked_s is None:
-            closed_s = _doubled(options.backoff_min_s, self._failures) * (1.0 + _JITTER * jitter)
-            bound = Bound.BACKOFF
-        else:
-            least_s = _doubled(_MIN_CLOSED_S, self._in_a_row)
-            if backs_off:
-                least_s = max(least_s, _doubled(options.backoff_min_s, self._failures))
-            closed_s = max(asked_s, least_s)
-            bound = Bound.RETRY_AFTER
+        closed_s, bound = (spread_s, Bound.BACKOFF) if asked_s is None else (max(asked_s, backoff_s), Bound.RETRY_AFTER)
         closed_s = min(closed_s, options.backoff_max_s)
         self.close(now_wall + closed_s, bound)
-        self._closed_s = max(0.0, self.closed_until_wall - now_wall)
         if asked_s == closed_s or "retry-after" not in headers:
             return ()
         return (Overruled("retry-after", printable(headers["retry-after"][:100]), closed_s),)
@@ -212,6 +229,18 @@ class Bearing:
         return tuple(Overruled(field, printable(headers[field][:100]), reset_s) for field in fields)
 
 
-def _doubled(least_s: float, times: int) -> float:
-    # 0 times: a refusal that was under way may come after an answer that ended the row.
-    return least_s * 2.0 ** min(max(times - 1, 0), 32)
+def _first_s(options: PacingOptions, interval_s: float) -> float:
+    return max(options.backoff_min_s, _PACES * interval_s)
+
+
+def _first_fetch_s(options: PacingOptions) -> float:
+    return max(options.backoff_min_s, min(_FETCH_S, _MOST_TIMES * options.backoff_min_s))
+
+
+def _doubled(backoff_s: float, first_s: float, longest_s: float) -> float:
+    return min(max(first_s, 2.0 * backoff_s), longest_s)
+
+
+def _halved(backoff_s: float, first_s: float) -> float:
+    half_s = 0.5 * backoff_s
+    return half_s if half_s >= first_s else 0.0

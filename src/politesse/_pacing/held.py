@@ -127,6 +127,11 @@ class Turn:
         """Whether it holds the permit of its host: it has not ended."""
         return self._permit is not None
 
+    def report_drop(self) -> None:
+        """Publish that its response was garbage collected, unless it has ended."""
+        if self._permit is not None:
+            self._publish(self._dropped())
+
     def is_at(self, host: str) -> bool:
         """Return whether it is a turn at a pacing host."""
         return Origin.of(self.url).pacing_host == host
@@ -142,7 +147,7 @@ class Turn:
     def __enter__(self) -> Self:
         self._entered = True
         if self._permit is not None:
-            task = _current_task()
+            task = current_task()
             if task is not None and not self.is_held_by(task):
                 self._holders = (*self._holders, ref(task))
             _ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
@@ -173,8 +178,8 @@ class Turn:
         else:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
         self._permit = None
-        dropped = TurnDropped(Origin.of(self.url).pacing_host, self.url)
-        publish, end = self._publish, permit.end if self._entered else permit.give_back
+        dropped, publish = self._dropped(), self._publish
+        end = permit.end if self._entered else permit.give_back
 
         def give_back() -> None:
             end()
@@ -188,6 +193,9 @@ class Turn:
                 self._loop.call_soon_threadsafe(give_back)
         warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
 
+    def _dropped(self) -> TurnDropped:
+        return TurnDropped(Origin.of(self.url).pacing_host, self.url)
+
     def __repr__(self) -> str:
         state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
         return f"<Turn {printable(self.url)}: {state}>"
@@ -195,6 +203,11 @@ class Turn:
 
 # Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+
+
+def in_turn() -> bool:
+    """Return whether the current task, or one that it descends from, holds any turn."""
+    return bool(entered_turns())
 
 
 def entered_turns() -> list[Turn]:
@@ -208,13 +221,17 @@ def holds_turn_at(host: str) -> bool:
     return any(turn.is_at(host) for turn in entered_turns())
 
 
-def held_turns(pacer: Pacer, host: str) -> list[Turn]:
-    """Return the turns at a host that the current task itself holds, and a gatekeeper granted by ``pacer``."""
+def turn_in_the_way(pacer: Pacer, host: str, max_concurrent: int) -> Turn | None:
+    """Return a turn for whose end the current task would wait if it waited for one more at ``host``; None for none.
+
+    That is so if this very task holds as many turns of the host, granted by ``pacer``, as there may be at once.
+    """
     entered = entered_turns()
-    task = _current_task() if entered else None
+    task = current_task() if entered else None
     if task is None:
-        return []
-    return [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
+        return None
+    held = [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
+    return held[-1] if len(held) >= max_concurrent else None
 
 
 def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
@@ -234,6 +251,7 @@ def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn 
     return None
 
 
-def _current_task() -> asyncio.Task[object] | None:
+def current_task() -> asyncio.Task[object] | None:
+    """Return the current task; None outside of any."""
     loop = _get_running_loop()
     return None if loop is None else asyncio.current_task(loop)

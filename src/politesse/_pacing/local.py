@@ -22,28 +22,27 @@ slot is armed for the next one. The slot is changed first, then ``_arm`` looks a
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from politesse._constants import DAY_S
 from politesse._pacing.backoff import CLOSING
+from politesse._pacing.busy import BusyHosts
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
-from politesse._pacing.reports import publish_overruled
-from politesse._pacing.slot import NEVER, FetchedMono, LastAsked, Slot, Waiter
+from politesse._pacing.reports import Reports
+from politesse._pacing.slot import Waiter
+from politesse._pacing.under_way import LONG_S, UnderWay
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.slot import AgentPace
+    from politesse._pacing.slot import AgentPace, Slot
     from politesse.clock import Clock, Timer
     from politesse.ports import HostPace, TurnRequest
-    from politesse.verdict import Bound, NotYet
-
-_REMEMBERED_S: Final = 600.0
+    from politesse.verdict import NotYet
 
 
 class LocalPacer:
@@ -53,7 +52,7 @@ class LocalPacer:
         options: see PacingOptions.
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
-        publisher: receives HeaderOverruled.
+        publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
     """
 
     def __init__(
@@ -64,17 +63,15 @@ class LocalPacer:
         jitter: Callable[[], float] = random.random,
         publisher: Publisher | None = None,
     ) -> None:
-        self._options = options or PacingOptions()
+        options = options or PacingOptions()
         self._clock = clock
         self._monotonic = clock.monotonic
         self._wall = clock.wall
         self._jitter = jitter
-        self._publisher = publisher or Publisher()
-        self._options_of: dict[str, PacingOptions] = {}
-        self._slots: dict[str, Slot] = {}
-        kept_s = max(_REMEMBERED_S, min(self._options.max_crawl_delay_s, DAY_S))
-        self._last_asked = LastAsked(kept_s)  # by host; a FetchedMono where no page was requested since
-        self._last_fetched = LastAsked(kept_s)  # by origin
+        self._reports = Reports(publisher or Publisher())
+        self._busy = BusyHosts(options)
+        self._slots = self._busy.slots
+        self._under_way: UnderWay[LocalPermit] = UnderWay(clock, options.max_turn_s, self._expire, self._held_long)
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
 
@@ -136,8 +133,11 @@ class LocalPacer:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
         now_mono, now_wall = self._monotonic(), self._wall()
         if until_wall > now_wall:
-            slot = self._slots.get(host) or self._new(host, now_mono)
-            slot.heard(now_mono, now_wall).close(until_wall, bound_by)
+            slot = self._busy.slot(host, now_mono)
+            bearing = slot.heard(now_mono, now_wall)
+            before_wall = bearing.closed_until_wall
+            bearing.close(until_wall, bound_by)
+            self._reports.closed(slot, before_wall, now_wall)
             self._arm(slot)
 
     async def closed_until(self, host: str, /) -> float | None:
@@ -160,16 +160,15 @@ class LocalPacer:
     ) -> None:
         """Count a robots.txt that was fetched without a permit; see ``politesse.ports.Pacer``."""
         now_mono = self._monotonic()
-        slot = self._slots.get(host) or self._new(host, now_mono)
-        is_first = self._last_fetched.take(origin, now_mono) == NEVER
-        self._last_fetched.keep(origin, now_mono, now_mono)
-        slot.count_fetch(origin, self._last_asked.kept_s, now_mono, is_first=is_first)
+        slot = self._busy.slot(host, now_mono)
+        self._busy.count_fetch(slot, origin, now_mono)
         if status in CLOSING:
             now_wall = self._wall()
             bearing = slot.heard(now_mono, now_wall)
-            # Without jitter: robots.txt is fetched again when its own backoff is over, and the host must be open then.
-            overruled = bearing.refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options, 0.0)
-            publish_overruled(self._publisher, slot.host, overruled)
+            before_wall = bearing.closed_until_wall
+            overruled = bearing.refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options)
+            self._reports.overruled(slot.host, overruled)
+            self._reports.closed(slot, before_wall, now_wall)
         self._arm(slot)
 
     def hosts(self) -> dict[str, HostPace]:
@@ -179,22 +178,14 @@ class LocalPacer:
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""
-        options = self._options
-        self._options_of.pop(host, None)
-        if min_delay_s is not None or max_concurrent is not None:
-            options = self._options_of[host] = replace(
-                options,
-                min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
-                max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
-            )
-        if (slot := self._slots.get(host)) is not None:
-            slot.limit(options)
+        if (slot := self._busy.limit(host, min_delay_s, max_concurrent)) is not None:
             self._arm(slot)
 
     async def aclose(self) -> None:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
         self._wakeups.stop()
+        self._under_way.stop()
         for slot in self._slots.values():
             for waiter in slot.waiters:
                 waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {slot.host}"))
@@ -209,7 +200,7 @@ class LocalPacer:
     @property
     def in_flight(self) -> int:
         """How many permits have not ended."""
-        return sum(len(slot.under_way) for slot in self._slots.values())
+        return len(self._under_way)
 
     def __len__(self) -> int:
         """How many hosts are busy."""
@@ -224,11 +215,16 @@ class LocalPacer:
         elapsed_s = permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
-        jitter = self._jitter() if status in CLOSING else 0.0
         bearing = slot.heard(now_mono, now_wall)
-        overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter)
+        before_wall = bearing.closed_until_wall
+        jitter = interval_s = 0.0
+        if status in CLOSING:
+            jitter, interval_s = self._jitter(), slot.pace_of(permit.agent, now_wall).interval_s
+        overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter, interval_s)
         if overruled:
-            publish_overruled(self._publisher, slot.host, overruled)
+            self._reports.overruled(slot.host, overruled)
+        if bearing.closed_until_wall > before_wall:
+            self._reports.closed(slot, before_wall, now_wall)
         if len(slot.under_way) < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)
 
@@ -237,6 +233,7 @@ class LocalPacer:
         if permit.answered_s is None:
             self.answered(permit, slot, None, NO_HEADERS)
         slot.remove(permit)
+        self._under_way.remove(permit)
         if slot.options.max_concurrent == 1:
             slot.last_mono = self._monotonic()
             slot.marks += 1
@@ -245,6 +242,7 @@ class LocalPacer:
     def given_back(self, permit: LocalPermit, slot: Slot) -> None:
         """Take back a permit with which no request was made."""
         slot.remove(permit)
+        self._under_way.remove(permit)
         slot.unmark(permit)
         self._arm(slot)
 
@@ -256,18 +254,12 @@ class LocalPacer:
         slot.unmark(permit)
         if now_mono < self._ready_mono(slot, permit.agent):
             return False
-        slot.marks += 1
-        permit.marks, permit.before_mono = slot.marks, slot.last_mono
-        permit.started_mono = slot.last_mono = now_mono
-        slot.ready_for = None
+        slot.remove(permit)
+        self._under_way.remove(permit)
+        permit.before_mono, permit.started_mono = slot.last_mono, now_mono
+        slot.start(permit)
+        self._under_way.add(permit)
         return True
-
-    def _new(self, host: str, now_mono: float) -> Slot:
-        options = self._options_of.get(host, self._options) if self._options_of else self._options
-        last_mono = self._last_asked.take(host, now_mono)
-        slot = self._slots[host] = Slot(host, options, float(last_mono))
-        slot.only_fetched = isinstance(last_mono, FetchedMono)
-        return slot
 
     def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:
         """Return the slot of a request, and what is stated for its agent; raises ClosedError."""
@@ -276,7 +268,7 @@ class LocalPacer:
         host, origin, name, pace, _ = request
         slot = self._slots.get(host)
         if slot is None:
-            slot = self._new(host, now_mono)
+            slot = self._busy.slot(host, now_mono)
         slot.only_fetched = False
         agent = slot.agents.get(name)
         if agent is None or (pace is not None and agent.by_origin.get(origin) is not pace):
@@ -306,23 +298,21 @@ class LocalPacer:
         return slot.not_yet(ready_mono, bound_by, self._monotonic(), self._wall())
 
     def _stamp(self, slot: Slot, agent: AgentPace, url: str, now_mono: float) -> LocalPermit:
-        slot.marks += 1
         permit = LocalPermit(self, slot, agent, url, now_mono)
-        slot.under_way = (*slot.under_way, permit) if slot.under_way else (permit,)
-        # Also where the end will count: several may be allowed at once before that.
-        slot.last_mono = now_mono
-        if slot.options.max_concurrent > 1:
-            slot.ready_for = None
+        if slot.is_closed:
+            self._reports.opened(slot)
+        slot.start(permit)
+        self._under_way.add(permit)
         return permit
 
     def _join(
         self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool
     ) -> tuple[Waiter, Timer | None]:
         """Put a request into the line; raises TooFar if it is known that its time comes too late."""
-        waiter = Waiter(agent, url, self._wakeups.own_loop())
+        now_mono = self._monotonic()
+        waiter = Waiter(agent, url, now_mono, self._wakeups.own_loop())
         alarm = None
         if max_wait_s is not None:
-            now_mono = self._monotonic()
             if self._ready_mono(slot, agent) - now_mono > max_wait_s:
                 self._arm(slot)
                 raise TooFar(slot.host, self._not_yet(slot, agent), max_wait_s)
@@ -336,6 +326,9 @@ class LocalPacer:
             slot.waiters.move_to_end(waiter, last=False)
         if is_head:
             self._arm(slot)
+        self._look_behind(slot, now_mono)
+        if (wait_s := self._ready_mono(slot, agent) - now_mono) > LONG_S:
+            self._reports.waits(slot, waiter, wait_s, slot.bound_by)
         return waiter, alarm
 
     def _granted(self, slot: Slot, waiter: Waiter) -> LocalPermit | None:
@@ -344,6 +337,7 @@ class LocalPacer:
         if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, waiter.agent, now_mono):
             permit = self._stamp(slot, waiter.agent, waiter.url, now_mono)
             permit.waited = True
+            self._reports.waited(slot, waiter, now_mono - waiter.joined_mono)
             return permit
         if waiter.error is not None:
             raise waiter.error
@@ -372,17 +366,16 @@ class LocalPacer:
             if self._is_ready(slot, head.agent, now_mono):
                 head.wake()
             else:
+                self._look_behind(slot, now_mono)
                 self._arm(slot)
         elif slot.watchers:
             self._call_watcher(slot, now_mono)
         elif not slot.under_way:
-            until_mono = slot.busy_until(self._last_asked.kept_s, now_mono, self._wall())
+            until_mono = slot.busy_until(self._busy.kept_s, now_mono, self._wall())
             if until_mono > now_mono:
                 self._wakeups.look_later(slot, until_mono)
             else:
-                del self._slots[slot.host]
-                last_mono = FetchedMono(slot.last_mono) if slot.only_fetched else slot.last_mono
-                self._last_asked.keep(slot.host, last_mono, now_mono)
+                self._busy.forget(slot, now_mono)
 
     def _call_watcher(self, slot: Slot, now_mono: float) -> None:
         """Call one watcher that is ready: if it takes the permit, the others would be called in vain."""
@@ -392,3 +385,20 @@ class LocalPacer:
                 callback()
                 break
         self._arm(slot)  # the host is forgotten at the last look, unless a request has started
+
+    def _expire(self, permit: LocalPermit, now_mono: float) -> None:
+        permit.expire()
+        self._reports.expired(permit.host, permit.url, now_mono - permit.started_mono)
+
+    def _held_long(self, permit: LocalPermit, now_mono: float) -> None:
+        if permit.slot is not None:
+            self._look_behind(permit.slot, now_mono)
+
+    def _look_behind(self, slot: Slot, now_mono: float) -> None:
+        """Where a full host has been held for long, report what waits for as long: now, or in its time."""
+        if slot.waiters and slot.is_full and slot.under_way[0].started_mono + LONG_S <= now_mono:
+            head = next(iter(slot.waiters))
+            if head.joined_mono + LONG_S <= now_mono:
+                self._reports.waits(slot, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)
+            else:
+                self._wakeups.look_later(slot, head.joined_mono + LONG_S)

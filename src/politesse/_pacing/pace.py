@@ -7,13 +7,14 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal
 
+from politesse._checks import check_ranges, check_types, wrong_type
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
 from politesse.robots.timetable import next_open
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from politesse.ports import StatedPace
 
@@ -35,7 +36,7 @@ class Limit:
     max_concurrent: int = 1
 
     def __post_init__(self) -> None:
-        _check_ranges(self, {"min_delay_s": (0.0, DAY_S), "max_concurrent": (1, 10_000)})
+        check_ranges(self, {"min_delay_s": (0.0, DAY_S), "max_concurrent": (1, 10_000)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,12 @@ class PacingOptions:
         adaptive_factor: wait this many times the smoothed response time; 0 for off. Fast answers shorten it again, with
             any status but 429 and 5xx.
         adaptive_max_s: but at most so many seconds; 0 to a day.
-        backoff_min_s: how long 429 or 503 closes a host the first time, doubled each time; positive.
-        backoff_max_s: how long at the most, whatever Retry-After says.
+        backoff_min_s: for how long at least 429 or 503 closes a host, in seconds; positive. The first one closes it
+            for four times its interval if that is longer, each further one for twice as long up to 15 minutes, and
+            each other answer halves it. That of a robots.txt closes it for a minute, doubled up to an hour.
+        backoff_max_s: for how long at the most, whatever Retry-After says.
+        max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
+            positive, infinite for never.
         scope: a name. All gates of one process and event loop that give the same one share their pace, and must have
             the same options. Empty: a gate shares it with none. ``"process"`` beside a shared store says that pacing
             per process is intended.
@@ -82,8 +87,9 @@ class PacingOptions:
     rule_of_thumb_least_s: float = 10.0
     adaptive_factor: float = 1.0
     adaptive_max_s: float = 60.0
-    backoff_min_s: float = 60.0
+    backoff_min_s: float = 10.0
     backoff_max_s: float = DAY_S
+    max_turn_s: float = 600.0
     scope: str = ""
 
     def __post_init__(self) -> None:
@@ -95,20 +101,18 @@ class PacingOptions:
             "rule_of_thumb_least_s": (0.0, DAY_S),
             "adaptive_factor": (0.0, 1_000.0),
             "adaptive_max_s": (0.0, DAY_S),
-            "backoff_min_s": (0.001, self.backoff_max_s),
             "backoff_max_s": (0.001, DAY_S),
+            "backoff_min_s": (0.001, self.backoff_max_s),
+            "max_turn_s": (0.001, float("inf")),
         }
-        _check_ranges(self, ranges)
+        check_ranges(self, ranges)
         if self.key not in ("host", "address", "domain"):
             raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
         if not isinstance(self.scope, str):
-            raise ConfigurationError(
-                f"scope={self.scope!r:.100}: give a name, or '' to share the pace with no other gate"
-            )
+            raise wrong_type("scope", self.scope, "a name, or '' to share the pace with no other gate")
+        check_types({"address": (self.address, Limit), "domain": (self.domain, Limit)})
         for name in ("address", "domain"):
             limit = getattr(self, name)
-            if limit is not None and not isinstance(limit, Limit):
-                raise ConfigurationError(f"{name}={limit!r:.100}: give a Limit")
             if limit is not None and name == self.key:
                 raise ConfigurationError(f"key={name!r} and {name}={limit!r}: the key has min_delay_s already")
         if self.on_long_crawl_delay not in ("obey", "cap", "skip"):
@@ -184,11 +188,3 @@ def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
 def bounded(interval_s: float, options: PacingOptions) -> float:
     """Return a stated interval, capped where the options say so."""
     return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s
-
-
-def _check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
-    for name, (least, most) in ranges.items():
-        value = getattr(options, name)
-        kinds = int if isinstance(least, int) else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-            raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")

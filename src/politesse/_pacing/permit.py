@@ -81,6 +81,16 @@ class LocalPermit:
             self.pacer = self.slot = None
             pacer.ended(self, slot)
 
+    def expire(self) -> None:
+        """End it because it was held for too long, which says nothing about how fast the host answers."""
+        self.answered_s = 0.0
+        self.end()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.slot is not None
+
     def give_back(self) -> None:
         """End without a request."""
         pacer, slot = self.pacer, self.slot

@@ -7,15 +7,22 @@ Permits are taken in the order of the scopes, always the same, so that no two re
 back when a later one fails. A waiter keeps its host permit while it waits for the address or domain permit: no other
 request to the same host could start before it. When it has all of them, those that it got first are stamped again. If
 one is no longer valid by then, because the host was closed, it gives all back and waits again, at the head of the line.
+
+A turn expires in all scopes at once, ``max_turn_s`` after it was granted in all of them: the permit of a host may be
+held for longer than that while it waits for the address. So no scope has a ``max_turn_s`` of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from politesse._pacing.pace import PacingOptions
+from politesse._pacing.reports import Reports
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
+from politesse._pacing.under_way import UnderWay
 from politesse._tasks import ends_within
 from politesse.errors import ConfigurationError, TooFar
 from politesse.ports import Pacer, Permit, TurnRequest
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
 
 class ScopePermit(Permit, Protocol):
     """What a permit of one scope can do beside."""
+
+    def expire(self) -> None:
+        """End it because it was held for too long."""
 
     def renew(self) -> bool:
         """Stamp it again if it could not be used at once; return False if it would not be granted now."""
@@ -60,14 +70,30 @@ class ScopedPermit:
     """Permission in all scopes; see ``politesse.ports.Permit``.
 
     Attributes:
+        host: the key.
+        url: what is requested; empty if that is unknown.
+        started_mono: when it was granted in all scopes.
         waited: whether any scope granted it later than it was requested.
     """
 
-    __slots__ = ("_permits", "waited")
+    __slots__ = ("_others", "_permits", "host", "started_mono", "url", "waited")
 
-    def __init__(self, permits: Sequence[Permit], *, waited: bool) -> None:
+    def __init__(
+        self,
+        permits: Sequence[ScopePermit],
+        request: TurnRequest,
+        others: UnderWay[ScopedPermit],
+        started_mono: float,
+        *,
+        waited: bool,
+    ) -> None:
         self._permits = permits
+        self._others = others
+        self.host = request.host
+        self.url = request.url
+        self.started_mono = started_mono
         self.waited = waited
+        others.add(self)
 
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
         """Record the answer; it speaks for the key."""
@@ -75,13 +101,25 @@ class ScopedPermit:
 
     def end(self) -> None:
         """End the request in all scopes."""
+        self._others.remove(self)
         for permit in self._permits:
             permit.end()
 
+    def expire(self) -> None:
+        """End it in all scopes because it was held for too long."""
+        self._others.remove(self)
+        for permit in self._permits:
+            permit.expire()
+
     def give_back(self) -> None:
         """End without a request, in all scopes."""
-        for permit in self._permits:
-            permit.give_back()
+        self._others.remove(self)
+        _give_back(self._permits)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self._permits[0].under_way
 
 
 class ScopedPacer:
@@ -92,7 +130,7 @@ class ScopedPacer:
         make: makes the pacer of a scope; what that is given as a host is the key of the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
-        publisher: receives AddressNotFound.
+        publisher: receives AddressNotFound and TurnExpired.
     """
 
     def __init__(
@@ -112,7 +150,9 @@ class ScopedPacer:
             "domain": ByDomain,
             "address": lambda: ByAddress(resolver, clock, publisher),
         }
-        self._first = make(options)
+        self._reports = Reports(publisher)
+        self._under_way: UnderWay[ScopedPermit] = UnderWay(clock, options.max_turn_s, self._expire)
+        self._first = make(replace(options, max_turn_s=inf))
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
         for name, limit in (("domain", options.domain), ("address", options.address)):
@@ -134,7 +174,7 @@ class ScopedPacer:
             else:
                 permits.append(answer)
         if not refusals:
-            return ScopedPermit(permits, waited=False)
+            return self._granted(permits, requests[0], waited=False)
         _give_back(permits)
         return max(refusals, key=lambda refusal: refusal.not_before)
 
@@ -154,7 +194,7 @@ class ScopedPacer:
                 raise
             waited = [permit.waited for permit in permits]
             if not any(waited[1:]) or all(permit.renew() for permit in permits):
-                return ScopedPermit(permits, waited=any(waited) or again)
+                return self._granted(permits, requests[0], waited=any(waited) or again)
             _give_back(permits)
             again = True
 
@@ -231,6 +271,7 @@ class ScopedPacer:
     async def aclose(self) -> None:
         """End all lookups, raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
+        self._under_way.stop()
         for pacer in self._pacers:
             await pacer.aclose()
         for finder in self._finders:
@@ -252,6 +293,13 @@ class ScopedPacer:
 
     def __repr__(self) -> str:
         return f"<ScopedPacer: {self._pacers!r}>"
+
+    def _granted(self, permits: Sequence[ScopePermit], request: TurnRequest, *, waited: bool) -> ScopedPermit:
+        return ScopedPermit(permits, request, self._under_way, self._clock.monotonic(), waited=waited)
+
+    def _expire(self, permit: ScopedPermit, now_mono: float) -> None:
+        permit.expire()
+        self._reports.expired(permit.host, permit.url, now_mono - permit.started_mono)
 
     async def _keys(self, host: str, max_wait_s: float | None) -> list[str]:
         """Return the key of each scope, looking it up if need be; raises TooFar if that takes too long."""
@@ -286,7 +334,9 @@ def _give_back(permits: Sequence[Permit]) -> None:
 
 
 def _bearing(limit: Limit) -> PacingOptions:
-    return PacingOptions(min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent, adaptive_factor=0.0)
+    return PacingOptions(
+        min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent, adaptive_factor=0.0, max_turn_s=inf
+    )
 
 
 def check_limits(options: PacingOptions, host: str, min_delay_s: float | None, max_concurrent: int | None) -> None:

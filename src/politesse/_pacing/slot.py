@@ -1,4 +1,4 @@
-"""What a LocalPacer keeps of a busy host; when it was last asked is kept for longer, in a compact form."""
+"""What a LocalPacer keeps of a busy host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from politesse.ports import StatedPace, TurnRequest
 
 NEVER: Final = float("-inf")
-_MAX_HOSTS: Final = 125_000
 
 
 class AgentPace:
@@ -60,11 +59,12 @@ class AgentPace:
 class Waiter:
     """A request in line. It is woken when it is the head and its time has come, and again if that was too early."""
 
-    __slots__ = ("agent", "error", "url", "woken")
+    __slots__ = ("agent", "error", "joined_mono", "url", "woken")
 
-    def __init__(self, agent: AgentPace, url: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, agent: AgentPace, url: str, joined_mono: float, loop: asyncio.AbstractEventLoop) -> None:
         self.agent = agent
         self.url = url
+        self.joined_mono = joined_mono
         self.woken: asyncio.Future[None] = asyncio.Future(loop=loop)  # given the loop, it need not look it up
         self.error: Exception | None = None
 
@@ -119,6 +119,8 @@ class Slot:
         ready_for: the agent for which these two were worked out; None if they have to be worked out again.
         armed_mono: the time of its valid entry in the heap; None for none.
         waiters: in the order in which they came.
+        is_closed: whether HostClosed was published, and no turn granted since.
+        long_wait: what binds the LongWait that was published last; None for none.
         watchers: the callbacks to call when the host is ready and nothing waits, one at a time.
     """
 
@@ -128,7 +130,9 @@ class Slot:
         "bearing",
         "bound_by",
         "host",
+        "is_closed",
         "last_mono",
+        "long_wait",
         "longest_s",
         "marks",
         "only_fetched",
@@ -154,6 +158,8 @@ class Slot:
         self.bound_by = Bound.FLOOR
         self.ready_for: AgentPace | None = None
         self.armed_mono: float | None = None
+        self.is_closed = False
+        self.long_wait: Bound | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.watchers: list[tuple[AgentPace, Callable[[], None]]] = []  # an empty deque takes 600 octets
 
@@ -176,6 +182,16 @@ class Slot:
         else:
             place = permits.index(permit)
             self.under_way = permits[:place] + permits[place + 1 :]
+
+    def start(self, permit: Started) -> None:
+        """Put in a permit that was stamped now."""
+        self.marks += 1
+        permit.marks = self.marks
+        self.under_way = (*self.under_way, permit) if self.under_way else (permit,)
+        # Also where the end will count: several may be allowed at once before that.
+        self.last_mono = permit.started_mono
+        if self.options.max_concurrent > 1:
+            self.ready_for = None
 
     def unmark(self, permit: Started) -> None:
         """Take back the stamp of a permit with which no request was made."""
@@ -309,42 +325,3 @@ class Slot:
         for agent in self.agents.values():
             longest_s = max(longest_s, agent.longest_s)
         self.longest_s = max(self.options.min_delay_s, bounded(longest_s, self.options))
-
-
-class FetchedMono(float):
-    """The time at which a host was last asked, by a fetch of robots.txt: no page has requested a turn since."""
-
-    __slots__ = ()
-
-
-class LastAsked:
-    """When idle hosts, or origins, were last asked: 55 to 85 octets for each beside its name, and no timer.
-
-    Two generations: the younger one becomes the older one after ``kept_s``, or when it is full, and replaces it. So a
-    time is kept for ``kept_s`` at least and twice that at most, of up to 250,000 hosts.
-
-    Args:
-        kept_s: for how many seconds a time counts.
-    """
-
-    __slots__ = ("_older", "_since_mono", "_younger", "kept_s")
-
-    def __init__(self, kept_s: float) -> None:
-        self.kept_s = kept_s
-        self._younger: dict[str, float] = {}
-        self._older: dict[str, float] = {}
-        self._since_mono = NEVER
-
-    def keep(self, host: str, last_mono: float, now_mono: float) -> None:
-        """Remember when a host was last asked."""
-        if now_mono - self._since_mono >= self.kept_s or len(self._younger) >= _MAX_HOSTS:
-            self._older = self._younger if now_mono - self._since_mono < 2.0 * self.kept_s else {}
-            self._younger, self._since_mono = {}, now_mono
-        self._younger[host] = last_mono
-
-    def take(self, host: str, now_mono: float) -> float:
-        """Return when a host was last asked, and forget it; minus infinity if that is unknown."""
-        last_mono = self._younger.pop(host, None)
-        if last_mono is None:
-            last_mono = self._older.pop(host, NEVER)
-        return last_mono if now_mono - last_mono <= self.kept_s else NEVER

@@ -22,7 +22,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from politesse._constants import DAY_S
-from politesse._pacing.held import Turn, held_turns
+from politesse._pacing.held import Turn
 from politesse._tasks import ends_within
 from politesse.errors import Disallowed, TooFar, TurnHeld
 from politesse.origin import Origin
@@ -58,8 +58,8 @@ class Basis(Protocol):
     def ask_ahead(self, origin: Origin, /) -> None:
         """Have robots.txt fetched, without waiting."""
 
-    def max_concurrent(self, host: str, /) -> int:
-        """Return how many requests may be under way to a pacing host at once."""
+    def turn_in_the_way(self, host: str, /) -> Turn | None:
+        """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
 
     def publish(self, event: Event, /) -> None:
         """Publish an event."""
@@ -98,14 +98,13 @@ async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, m
 
 def _refuse_to_wait_for_itself(gate: Gate, agent: Basis, pacer: Pacer, origin: Origin, url: str) -> None:
     """Raise TurnHeld if this task holds all the turns that its host grants at once; Disallowed if that is known."""
-    host = origin.pacing_host
-    held = held_turns(pacer, host)
-    if not held or len(held) < agent.max_concurrent(host):
+    held = agent.turn_in_the_way(origin.pacing_host)
+    if held is None:
         return
     verdict = gate.peek(url)
     if verdict is not None:
         _close_if_refused(pacer, origin, verdict)
-    raise TurnHeld(url, held_by=held[-1].url)
+    raise TurnHeld(url, held_by=held.url)
 
 
 class _Made(NamedTuple):

@@ -82,16 +82,26 @@ def check(
             "links to follow, usage preferences; and the sitemaps, tdmrep.json and data.txt of its site.",
         ),
     ] = False,
+    host: Annotated[
+        bool,
+        typer.Option(
+            "--host",
+            help="Then report for each host its pace and what sets it, until when it is closed, what waits and holds a "
+            "turn, and the state and age of its robots.txt.",
+        ),
+    ] = False,
 ) -> None:
     """Report whether robots.txt allows each URL, by which line, and how long that is valid.
 
     Exit code: 0 if all are allowed, 1 if some are not, 2 if some are no URL, or could not be decided or fetched.
 
     With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
-    fetched, fresh_until, fault}, age_s, not_before, note; and page with --page.
+    fetched, fresh_until, fault}, age_s, not_before, note; and page with --page. With --host, another object for each
+    host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
+    [{origin, result, status, fault, age_s, fetching, next_fetch}].
     """
     options = _gate_options(agent, timeout)
-    _run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page))
+    _run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page, with_hosts=host))
 
 
 @app.command()

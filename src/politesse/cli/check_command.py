@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from politesse.cli.console import plain
+from politesse.cli.host_report import host_lines, host_record
 from politesse.cli.page_report import PageReport, as_lines, page_record, read_page
 from politesse.verdict import UNDECIDED, utc
 
@@ -23,9 +24,16 @@ if TYPE_CHECKING:
 
 
 async def print_verdicts(
-    options: GateOptions, urls: Sequence[str], out: Console, err: Console, *, as_json: bool, with_page: bool
+    options: GateOptions,
+    urls: Sequence[str],
+    out: Console,
+    err: Console,
+    *,
+    as_json: bool,
+    with_page: bool,
+    with_hosts: bool,
 ) -> int:
-    """Print the verdicts on ``urls`` in their order, and return the exit code."""
+    """Print the verdicts on ``urls`` in their order, then their hosts, and return the exit code."""
     async with options.gate() as gate:
         with err.status("fetching robots.txt") if err.is_terminal else nullcontext():
             verdicts = await gate.check_batch(urls)
@@ -44,6 +52,8 @@ async def print_verdicts(
             elif report is not None:
                 out.print(plain("\n".join(f"  {line}" for line in as_lines(report))), soft_wrap=True)
             faults += report is not None and bool(report.fault)
+        if with_hosts:
+            _print_hosts(gate, out, as_json=as_json)
     if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):
         return 2
     return 0 if all(verdicts) else 1
@@ -105,6 +115,20 @@ def _explain(verdict: Verdict, out: Console) -> None:
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
     line.append(url, style="bold")
     out.print(line, soft_wrap=True)
+    _print_details(details, out)
+
+
+def _print_hosts(gate: AgentView, out: Console, *, as_json: bool) -> None:
+    for status in gate.hosts().values():
+        if as_json:
+            out.print(plain(json.dumps(host_record(status))), soft_wrap=True)
+        else:
+            name, *details = host_lines(status)
+            out.print(plain(name, "bold"), soft_wrap=True)
+            _print_details(details, out)
+
+
+def _print_details(details: Sequence[str], out: Console) -> None:
     if not out.is_terminal:  # not wrapped, for grep and diff
         out.print(plain("\n".join(details)), soft_wrap=True)
         return

@@ -34,6 +34,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from politesse._checks import check_types
 from politesse._constants import SUCCESSFUL
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
@@ -92,6 +93,8 @@ class AiohttpFetcher:
         session: aiohttp.ClientSession | None = None,
         resolver: Resolver | None = None,
     ) -> None:
+        check_types({"user_agent": (user_agent, str)}, required=True)
+        check_types({"options": (options, FetchOptions), "session": (session, aiohttp.ClientSession)})
         self._options = options or FetchOptions()
         self._session = session
         if session is not None and not _verifies(session.connector):

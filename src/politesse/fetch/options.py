@@ -9,6 +9,7 @@ from typing import Final
 
 from yarl import URL
 
+from politesse._checks import check_positive, check_types
 from politesse.errors import ConfigurationError
 from politesse.fetch.addresses import PRIVATE_ADDRESSES, PrivateAddresses
 from politesse.ports import MAX_BODY_BYTES
@@ -58,9 +59,11 @@ class FetchOptions:
     unguarded_redirects: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("connect_timeout_s", "total_timeout_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give a positive number of seconds")
+        check_positive("connect_timeout_s", self.connect_timeout_s)
+        check_positive("total_timeout_s", self.total_timeout_s)
+        check_types({"from_address": (self.from_address, str), "ssl_context": (self.ssl_context, ssl.SSLContext)})
+        flags = {"unguarded_redirects": (self.unguarded_redirects, bool)}
+        check_types({"max_body_bytes": (self.max_body_bytes, int), **flags}, required=True)
         if not MIN_BODY_BYTES <= self.max_body_bytes <= MAX_BODY_BYTES:
             raise ConfigurationError(
                 f"max_body_bytes={self.max_body_bytes}: give {MIN_BODY_BYTES} (RFC 9309 2.5) to {MAX_BODY_BYTES}"
@@ -81,6 +84,6 @@ def _is_proxy(proxy: str) -> bool:
     """Whether it is the URL of a proxy. Messages never quote it, because it may contain a password."""
     try:
         url = URL(proxy)
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return url.scheme in {"http", "https"} and bool(url.host)

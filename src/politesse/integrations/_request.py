@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse._pacing.held import claim_turn
-from politesse.errors import ConfigurationError, Disallowed, InvalidURL
+from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason
@@ -34,6 +34,11 @@ class OpenTurns(set["Turn"]):
         """End a turn; has no effect on a turn that has ended."""
         turn.end()
         self.discard(turn)
+
+    def drop(self, turn: Turn) -> None:
+        """End a turn whose response was dropped before its end."""
+        turn.report_drop()
+        self.end(turn)
 
     def end_all(self) -> None:
         """End every turn: the client was closed, and with it the connections of open responses."""
@@ -71,7 +76,7 @@ async def turn_for(
 def check_gate(gate: object, user: str) -> None:
     """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper and no view of one."""
     if not isinstance(gate, AgentView):
-        raise ConfigurationError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
+        raise ConfigurationTypeError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
 
 
 def introduce(headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity) -> None:

@@ -19,7 +19,8 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse._checks import check_wait, wrong_type
+from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
@@ -114,10 +115,15 @@ class PoliteTransport(httpx.AsyncBaseTransport):
     The turn is taken before the wrapped transport is called, so the wait does not count against httpx's timeouts (pool,
     connect, read, write). ``response.elapsed`` includes it.
 
+    Within a turn that the task holds for the URL (``async with queue.turn() as turn``, or ``gate.turn``, and then
+    ``client.get(turn.url)``), the request is made in that turn, in child tasks as well. The turn ends with the
+    response, whose answer is recorded; a redirect ends it, and the next hop takes its own.
+
     A host is busy until the response is closed, which ``client.get`` and the like do before they return. A streamed
-    response that is held open blocks every other request to that host; a task that requests another page of the host
-    within ``client.stream`` waits for itself: close the first response before, or give ``max_wait_s``. A streamed
-    response that is dropped unclosed is closed by the garbage collector, with a ResourceWarning.
+    response that is held open blocks every other request to that host. The task that made the request holds its turn,
+    also if it hands the response to another task: a second request of this task to the host, as within
+    ``client.stream``, raises TurnHeld at once, which names the open response. A streamed response that is dropped
+    unclosed is closed by the garbage collector, with a ResourceWarning.
 
     It must wrap the transport that sends. Event hooks and auth flows run before it, so it judges the request as they
     have changed it. A transport that changes or repeats requests, or caches answers, belongs outside: then each request
@@ -147,6 +153,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         RequestInvalidURL: no robots.txt covers the URL of a hop; or it would be sent with dot segments, which servers
             resolve, or with a Host header that names another site.
         RequestTooFar: no turn comes within ``max_wait_s``.
+        TurnHeld: this task holds the turn of the host already: for another URL, or for a response that is open.
         ClosedError: the transport or its gate was closed while the request waited.
 
     Example:
@@ -161,8 +168,9 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         self, gate: AgentView, *, wraps: httpx.AsyncBaseTransport | None = None, max_wait_s: float | None = None
     ) -> None:
         check_gate(gate, "PoliteTransport")
+        check_wait(max_wait_s)
         if wraps is not None and not isinstance(wraps, httpx.AsyncBaseTransport):
-            raise ConfigurationError(f"wraps={wraps!r:.100}: give an asynchronous transport of httpx")
+            raise wrong_type("wraps", wraps, "an asynchronous transport of httpx")
         self._gate = gate
         self._wraps = httpx.AsyncHTTPTransport() if wraps is None else wraps
         self._max_wait_s = max_wait_s
@@ -283,7 +291,7 @@ class _Turns(OpenTurns):
         try:
             await stream.aclose()
         finally:
-            self.end(turn)
+            self.drop(turn)
 
 
 class _TurnStream(httpx.AsyncByteStream):

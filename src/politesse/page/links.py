@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
-from politesse.origin import escaped, split
+from politesse.origin import StrOrURL, escaped, split, url_text
 from politesse.page.directives import PageDirectives
 from politesse.page.headers import Headers, content_type, header_pairs
 from politesse.page.html import MAX_BYTES, read_html
@@ -28,7 +28,7 @@ _DROPPED: Final = dict.fromkeys(map(ord, "\t\n\r"))
 
 def followable_links(
     body: bytes,
-    base_url: str,
+    base_url: StrOrURL,
     *,
     headers: Headers = (),
     token: str | Sequence[str] = (),
@@ -57,8 +57,10 @@ def followable_links(
 
     Raises:
         InvalidURL: ``base_url`` is not an absolute http(s) URL.
+        TypeError: ``base_url`` is neither a str nor a yarl.URL.
         ImportError: the body is HTML, and the extra ``html`` is not installed.
     """
+    base_url = url_text(base_url, "base_url")
     split(base_url)
     pairs = header_pairs(headers)
     html = read_html(body, content_type(pairs), in_body=in_body, links=True, max_bytes=max_bytes)

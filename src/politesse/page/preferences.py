@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 from politesse._text import BLANKS
+from politesse.origin import StrOrURL, url_text
 from politesse.page.headers import Headers, cut_lines, header_pairs
 from politesse.page.links import MAX_URL, document_base, trimmed
 from politesse.usage import vocabulary
@@ -75,7 +76,7 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
     return Usage(said, said)
 
 
-def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
+def response_usage(headers: Headers, page: PageDirectives, url: StrOrURL) -> Usage:
     """Return all preferences of a response: headers, META elements, ``<link rel="license">`` and ``noai``.
 
     The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids it for the images; it is
@@ -91,7 +92,11 @@ def response_usage(headers: Headers, page: PageDirectives, url: str) -> Usage:
         headers: see ``politesse.page.Headers``.
         page: the directives of the response for this crawler.
         url: the absolute URL of the response, against which relative licenses are resolved.
+
+    Raises:
+        TypeError: ``url`` is neither a str nor a yarl.URL.
     """
+    url = url_text(url)
     noai = tuple(_noai(page))
     of_page = Usage(noai, noai, tuple(_linked_licenses(page, url)))
     return combine([header_usage(header_pairs(headers), url), meta_usage(page.metas), of_page])

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from politesse._text import has_utf_8
-from politesse.origin import target_of
+from politesse.origin import StrOrURL, target_of
 from politesse.robots.metered import Meter, metered_matcher, meters
 from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
@@ -88,7 +88,7 @@ def parse_tdmrep(body: bytes) -> TdmRep:
     )
 
 
-def tdmrep_usage(doc: TdmRep, target: str) -> Usage:
+def tdmrep_usage(doc: TdmRep, target: StrOrURL) -> Usage:
     """Return the preferences of a tdmrep.json for a URL of its site, or for a target that starts with ``/``.
 
     The result for an unreadable file is one statement that reports the fault and states no preference.
@@ -99,8 +99,9 @@ def tdmrep_usage(doc: TdmRep, target: str) -> Usage:
 
     Raises:
         InvalidURL: the URL or target is invalid.
+        TypeError: it is neither a str nor a yarl.URL.
     """
-    target = target_of(target)
+    target = target_of(target, "target")
     normal, written = normalise_target(target), query_as_written(target) if "?" in target else None
     if doc.fault:
         unread = f"could not be read: {doc.fault}"

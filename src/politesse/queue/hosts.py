@@ -12,9 +12,14 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from politesse._pacing.held import in_turn
+from politesse.errors import TurnHeld
 from politesse.queue.waiting import WaitingTasks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse._gate.agent import Agent
     from politesse.origin import Origin
 
 Item = TypeVar("Item")
@@ -137,3 +142,15 @@ class HostQueue(Generic[Item]):
             self.push_head(origin_queue)
         else:
             del self.origins[origin_queue.origin]
+
+
+def refuse_to_wait_for_itself(agent: Agent, hosts: Iterable[HostQueue[Item]]) -> None:
+    """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: there may be no other end."""
+    if not in_turn():
+        return
+    waiting = [host for host in hosts if host.size]
+    held = [agent.turn_in_the_way(host.key) for host in waiting]
+    for host, turn in zip(waiting, held, strict=True):
+        if turn is not None and None not in held:
+            [origin_queue, *_] = host.origins.values()
+            raise TurnHeld(origin_queue.urls[0].url, held_by=turn.url)

@@ -74,9 +74,13 @@ def normal_form(url: str) -> str:
     'http://example.com/~user/b?z=1&a=1'
     """
     try:
-        return str(URL(url).with_fragment(None))
+        text = str(URL(url).with_fragment(None))
     except ValueError:  # a host that the gate accepts and yarl does not
-        return url.partition("#")[0]
+        text = url.partition("#")[0]
+    before, question, query = text.partition("?")
+    if "/" not in before.partition("://")[2]:
+        before += "/"  # RFC 3986 6.2.3: an empty path is "/"
+    return before + question + query
 
 
 def _digest(url: str) -> int:

@@ -28,14 +28,16 @@ from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
 
+from politesse._checks import check_least, wrong_type
 from politesse._gate.gatekeeper import AgentView, agent_of
-from politesse._pacing.held import Turn
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
-from politesse.origin import Origin
+from politesse._pacing.held import Turn, current_task, in_turn
+from politesse.errors import ClosedError, Disallowed, InvalidURL
+from politesse.origin import Origin, url_text
 from politesse.queue.crawl import CrawledQueue
 from politesse.queue.crawlable import CrawlableQueue
-from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
+from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
 from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
 from politesse.queue.waiting import WaitingTasks
@@ -44,6 +46,7 @@ from politesse.verdict import Bound, NotYet, Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
 
+    from politesse.origin import StrOrURL
 
 Item = TypeVar("Item")
 
@@ -61,7 +64,9 @@ class PoliteQueue(CrawlableQueue[Item]):
 
     Args:
         gate: grants the turns. Callers of ``gate.turn`` for the same host go first.
-        maxsize: how many URLs may wait at each host; 0 for any number. Turns under way do not count.
+        maxsize: how many URLs may wait at each host before the ``put`` of a producer waits; 0 for any number. Turns
+            under way do not count. Within a turn (in child tasks, too), and in a task that has taken a turn of this
+            queue, ``put`` never waits and adds beyond it: the task would wait for itself.
         on_disallowed: called with the item, or the URL if there is no item, and the verdict, by the worker that finds
             the URL disallowed. If it raises, that worker's ``turn`` raises.
         max_deferrals: see above; 0 or more.
@@ -100,8 +105,9 @@ class PoliteQueue(CrawlableQueue[Item]):
         max_asking: int = 100,
     ) -> None:
         _check_objects(gate, on_disallowed)
-        _check_least(0, maxsize=maxsize, max_deferrals=max_deferrals)
-        _check_least(1, max_asking=max_asking)
+        check_least("maxsize", maxsize, 0)
+        check_least("max_deferrals", max_deferrals, 0)
+        check_least("max_asking", max_asking, 1)
         self._gate = gate
         self._agent = agent_of(gate)
         self._maxsize = maxsize
@@ -110,6 +116,7 @@ class PoliteQueue(CrawlableQueue[Item]):
         self._hosts: dict[str, HostQueue[Item]] = {}
         self._ready: deque[HostQueue[Item]] = deque()
         self._workers = WaitingTasks()
+        self._consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         self._prefetcher: RobotsPrefetcher[Item] = RobotsPrefetcher(
             gate.check, self._agent.clock, self._workers, max_asking, max_deferrals, self._unblocked, self._fail
         )
@@ -123,8 +130,8 @@ class PoliteQueue(CrawlableQueue[Item]):
         self._finished.set()
         self._agent.when_closed(self._fail)
 
-    async def put(self, url: str, item: Item | None = None, priority: int = 0) -> None:
-        """Queue ``url``; wait first if there is no room at its host.
+    async def put(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
+        """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
 
         Args:
             url: what to request.
@@ -133,10 +140,12 @@ class PoliteQueue(CrawlableQueue[Item]):
 
         Raises:
             InvalidURL: for a URL that cannot be requested.
+            TypeError: for what is neither a str nor a yarl.URL.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
+        url = url_text(url)
         origin = self._checked_origin(url)
         while (host := self._full_host(origin)) is not None:
             try:
@@ -146,13 +155,14 @@ class PoliteQueue(CrawlableQueue[Item]):
         if not self._is_seen(url):
             self._add(origin, url, item, priority)
 
-    def put_nowait(self, url: str, item: Item | None = None, priority: int = 0) -> None:
-        """Queue ``url`` if there is room at its host.
+    def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
+        """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
         Raises:
-            asyncio.QueueFull: if there is none.
-            InvalidURL, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
+            asyncio.QueueFull: if there is no room, for a producer.
+            InvalidURL, TypeError, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
         """
+        url = url_text(url)
         origin = self._checked_origin(url)
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
@@ -164,13 +174,15 @@ class PoliteQueue(CrawlableQueue[Item]):
         """Wait until some host is ready, and hold a turn there while the block runs.
 
         The pause to the next request counts from the end of the block. However the block ends, the URL is done then:
-        put it again to retry it. The turn covers one hop; do not take another at the same host within the block.
+        put it again to retry it. The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
 
         Raises:
             QueueClosed: if the queue is closed and empty.
+            TurnHeld: if this task holds the turns of all hosts that have URLs: it would wait for itself.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
+        self._consumers.add(current_task())
         turn, queued = await self._take()
         try:
             with turn:
@@ -239,7 +251,9 @@ class PoliteQueue(CrawlableQueue[Item]):
         if self._closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
         host = self._hosts.get(origin.pacing_host)
-        return host if host is not None and 0 < self._maxsize <= host.size else None
+        if host is None or not 0 < self._maxsize <= host.size or in_turn():
+            return None
+        return None if current_task() in self._consumers else host
 
     def _add(
         self,
@@ -288,6 +302,7 @@ class PoliteQueue(CrawlableQueue[Item]):
                 if self._ready:
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
+                    refuse_to_wait_for_itself(self._agent, self._hosts.values())
                     self._prefetcher.start_fetches(at_least=self._max_asking)
                     await self._workers.wait()
         finally:
@@ -413,12 +428,6 @@ class PoliteQueue(CrawlableQueue[Item]):
 
 def _check_objects(gate: object, on_disallowed: object) -> None:
     if not isinstance(gate, AgentView):
-        raise ConfigurationError(f"gate={gate!r:.100}: give a Gatekeeper or the result of its agent()")
+        raise wrong_type("gate", gate, "a Gatekeeper or the result of its agent()")
     if on_disallowed is not None and (not callable(on_disallowed) or inspect.iscoroutinefunction(on_disallowed)):
-        raise ConfigurationError(f"on_disallowed={on_disallowed!r:.100}: give a function that is not asynchronous")
-
-
-def _check_least(least: int, **options: int) -> None:
-    for name, value in options.items():
-        if value < least:
-            raise ConfigurationError(f"{name}={value}: give at least {least}")
+        raise wrong_type("on_disallowed", on_disallowed, "a function that is not asynchronous")

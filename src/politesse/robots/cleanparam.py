@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse.origin import StrOrURL, url_text
 from politesse.robots.pattern import matcher, normalise_pattern
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class CleanParams:
     def __len__(self) -> int:
         return len(self._params)
 
-    def canonical(self, url: str) -> str:
+    def canonical(self, url: StrOrURL) -> str:
         """Return ``url`` without the parameters that do not change the page; the others keep their order.
 
         Names of parameters are compared as they are written. The cost is at most the octets of all lines times those
@@ -52,7 +53,11 @@ class CleanParams:
 
         Args:
             url: absolute URL, or target that starts with ``/``; its fragment is kept.
+
+        Raises:
+            TypeError: ``url`` is neither a str nor a yarl.URL.
         """
+        url = url_text(url)
         whole, hash_, fragment = url.partition("#")
         before, question, query = whole.partition("?")
         if not question or not self._params:

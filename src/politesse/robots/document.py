@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from politesse._checks import checked_names, wrong_type
 from politesse.robots import crawl_directives
 from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
@@ -80,7 +81,14 @@ class RobotsTxt:
             dialect: how the file is read.
             origin: origin that the file speaks for. It matters only in the dialect PERL, where a rule may be a URL;
                 without it, the origin of each URL that is judged is taken for it.
+
+        Raises:
+            ConfigurationTypeError: the body or the dialect has the wrong type.
         """
+        if not isinstance(body, bytes | bytearray | str):
+            raise wrong_type("body", body, "bytes or a str")
+        if not isinstance(dialect, Dialect):
+            raise wrong_type("dialect", dialect, "a Dialect")
         return cls(lex(body, dialect.traits.syntax), dialect, origin)
 
     @property
@@ -106,7 +114,7 @@ class RobotsTxt:
         Raises:
             ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
-        found = self._groups_that_bind([agent] if isinstance(agent, str) else agent)
+        found = self._groups_that_bind(checked_names("agent", agent))
         rules = [line for group, _ in found for line in group.rules]
         values = [value for group, listed_at in found for before, _, value in group.directives if listed_at < before]
         version = found[-1][0].version if found else crawl_directives.VERSION_1
@@ -123,7 +131,7 @@ class RobotsTxt:
         Raises:
             ConfigurationError: as ``rules_for`` does.
         """
-        return [group for group, _ in self._groups_that_bind([agent] if isinstance(agent, str) else agent)]
+        return [group for group, _ in self._groups_that_bind(checked_names("agent", agent))]
 
     def _usage(self, found: Sequence[GroupMatch]) -> SiteUsage:
         """Return what the file says to a crawler about the use of content."""

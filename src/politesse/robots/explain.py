@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from politesse.origin import StrOrURL, url_text
 from politesse.robots.crawl_directives import VERSION_1, Version
 from politesse.robots.line import NO_QUIRKS, Line, Quirk
 from politesse.robots.rule_sets.base import Directives, RuleSet
@@ -53,7 +54,7 @@ class Explanation:
         return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
 
 
-def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanation:
+def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Explanation:
     """Explain how ``robots`` decides about a URL or target for a crawler.
 
     Each rule is compiled and compared by itself, which takes seconds if file and URL are both hostile: do not call this
@@ -66,8 +67,10 @@ def explain(robots: RobotsTxt, url: str, agent: str | Sequence[str]) -> Explanat
 
     Raises:
         InvalidURL: ``url`` has no target.
+        TypeError: ``url`` is neither a str nor a yarl.URL.
         ConfigurationError: as ``RobotsTxt.rules_for`` does.
     """
+    url = url_text(url)
     groups = robots.groups_for(agent)
     rules = robots.rules_for(agent)
     match = rules.match(url)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._text import BLANKS
-from politesse.origin import target_of
+from politesse.origin import StrOrURL, target_of
 from politesse.robots.metered import Meter, metered_matcher, meters
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
@@ -79,7 +79,7 @@ class SiteUsage:
         self._compiled = self._compile() if len(lines) > _PARSED_AT_ONCE else None
         self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
 
-    def usage(self, url: str) -> Usage:
+    def usage(self, url: StrOrURL) -> Usage:
         """Return what is said about a URL or target, including one that may not be requested.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cachetools
 
+from politesse._checks import check_number
 from politesse.errors import ConfigurationError
 
 
@@ -24,7 +25,8 @@ class MemoryStore:
     """
 
     def __init__(self, *, max_bytes: int = 64 * 1024 * 1024) -> None:
-        if max_bytes <= 0:
+        check_number("max_bytes", max_bytes, "a positive number of bytes")
+        if not max_bytes > 0:
             raise ConfigurationError(f"max_bytes={max_bytes}: give a positive number of bytes")
         self._records: cachetools.LRUCache[str, tuple[str, bytes]] = cachetools.LRUCache(max_bytes, getsizeof=_size)
 

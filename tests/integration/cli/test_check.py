@@ -144,3 +144,49 @@ def test_a_full_disk_exits_2_and_is_reported(options: list[str]) -> None:
         command = [*COMMAND, "check", "no url", *options]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)  # noqa: S603
     assert (done.returncode, done.stderr) == (2, b"politesse: [Errno 28] No space left on device\n")
+
+
+async def test_host_is_reported_after_the_verdicts() -> None:
+    async with serving(Origin("User-agent: *\nCrawl-delay: 7\nDisallow: /private/\n")) as origin:
+        done = await politesse("check", f"{origin.base}/", f"{origin.base}/private/a", "--host")
+    assert done.code == 1
+    verdicts, _, host = done.out.partition("host: ")
+    assert verdicts.count("allowed: ") == 2
+    name, pace, following, turns, robots, again = host.splitlines()
+    assert (name, pace) == ("127.0.0.1", "  pace:   every 7 s, by crawl-delay")
+    assert following.startswith("  next:   not before 20")
+    assert turns == "  turns:  0 under way, 0 waiting"
+    assert robots == f"  robots.txt: {origin.base}, successful (200), 0 s old"
+    assert again.startswith("  fetched again: after 20")
+
+
+async def test_host_that_is_closed_says_until_when() -> None:
+    async with serving(Origin(status=503, headers={"Retry-After": "700"})) as origin:
+        done = await politesse("check", f"{origin.base}/", "--host")
+    assert done.code == 2
+    assert "\n  closed: until 20" in done.out
+    assert ", by retry-after\n" in done.out
+    assert (
+        f"\n  robots.txt: {origin.base}, unreachable (503), 0 s old: the server answered with status 503\n" in done.out
+    )
+
+
+async def test_host_as_json_has_its_documented_keys() -> None:
+    async with serving(Origin("User-agent: OtherBot\nCrawl-delay: 7\n")) as origin:
+        done = await politesse("check", f"{origin.base}/", "--host", "--json", "--agent", "OtherBot")
+    verdict, host = map(json.loads, done.out.splitlines())
+    assert verdict["url"] == f"{origin.base}/"
+    assert list(host) == [
+        *("host", "interval_s", "bound_by", "not_before", "closed_until", "closed_by"),
+        *("waiting", "in_flight", "held_by", "held_s", "robots"),
+    ]
+    assert (host["host"], host["interval_s"], host["bound_by"]) == ("127.0.0.1", 7.0, "crawl-delay")
+    [robots] = host["robots"]
+    assert list(robots) == ["origin", "result", "status", "fault", "age_s", "fetching", "next_fetch"]
+    assert (robots["origin"], robots["result"], robots["status"]) == (origin.base, "successful", 200)
+
+
+async def test_without_a_url_there_is_no_host() -> None:
+    done = await politesse("check", "no url", "--host")
+    assert done.code == 2
+    assert "host:" not in done.out

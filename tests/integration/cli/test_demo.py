@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.permit import LocalPermit
     from politesse._pacing.slot import Slot
+    from politesse.origin import StrOrURL
     from politesse.ports import TurnRequest
     from politesse.verdict import NotYet
 
@@ -115,12 +116,12 @@ class WrongGate(Gatekeeper):
         """Return what to say instead; ``verdict`` is None while robots.txt was not asked for."""
         raise NotImplementedError
 
-    def peek(self, url: str) -> Verdict | None:
-        return self.say(url, super().peek(url))
+    def peek(self, url: StrOrURL) -> Verdict | None:
+        return self.say(str(url), super().peek(url))
 
-    async def check(self, url: str) -> Verdict:
+    async def check(self, url: StrOrURL) -> Verdict:
         verdict = await super().check(url)
-        said = self.say(url, verdict)
+        said = self.say(str(url), verdict)
         return verdict if said is None else said
 
 
@@ -183,7 +184,7 @@ class PushyPacer(LocalPacer):
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         now_mono = self._clock.monotonic()
-        return self._stamp(*self._enter(request, now_mono), now_mono)
+        return self._stamp(*self._enter(request, now_mono), request.url, now_mono)
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         self._clock.call_later(0, callback)
@@ -341,7 +342,7 @@ async def test_a_crawler_that_dies_is_no_success() -> None:
     class DyingGate(Gatekeeper):
         __slots__ = ()
 
-        async def check(self, url: str) -> Verdict:
+        async def check(self, url: StrOrURL) -> Verdict:
             raise ZeroDivisionError(url)
 
     with pytest.raises(ExceptionGroup) as died:
@@ -354,7 +355,7 @@ async def test_a_crawl_that_stands_still_is_ended_and_is_no_success(monkeypatch:
     class SilentGate(Gatekeeper):
         __slots__ = ()
 
-        async def check(self, url: str) -> Verdict:
+        async def check(self, url: StrOrURL) -> Verdict:
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     monkeypatch.setattr(view, "_STALLED_S", 0.2)

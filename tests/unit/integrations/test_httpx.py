@@ -24,6 +24,7 @@ from politesse import (
 )
 from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
@@ -194,7 +195,7 @@ async def test_refusal_closes_its_host_when_its_headers_come(
         refused_wall = clock.wall()
         # Not read, not closed, and yet everybody knows.
         with pytest.raises(TooFar) as caught:
-            await gate.take_turn(f"{SITE}/b", max_wait_s=59.0)
+            await in_child_task(gate.take_turn(f"{SITE}/b", max_wait_s=59.0))
     assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
     assert caught.value.not_yet.not_before >= refused_wall + 60
 

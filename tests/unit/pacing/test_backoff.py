@@ -27,10 +27,11 @@ def observe(
     elapsed_s: float = 0.1,
     options: PacingOptions = OPTIONS,
     jitter: float = 0.0,
+    interval_s: float = 1.0,
     **headers: str,
 ) -> None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    bearing.observe(status, named, elapsed_s, now, options, jitter)
+    bearing.observe(status, named, elapsed_s, now, options, jitter, interval_s)
 
 
 def pace_after(
@@ -43,25 +44,25 @@ def pace_after(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_host_closes_for_a_minute_doubling_to_a_day(status: int) -> None:
+def test_a_host_closes_for_ten_seconds_doubling_to_a_quarter_of_an_hour(status: int) -> None:
     bearing, now, closed_s = Bearing(), NOW, []
     for _ in range(15):
         observe(bearing, status, now=now)
         closed_s.append(bearing.closed_until_wall - now)
         assert bearing.closed_by is Bound.BACKOFF
         now = bearing.closed_until_wall + 1.0
-    assert closed_s == pytest.approx([min(60.0 * 2**number, DAY_S) for number in range(15)])
+    assert closed_s == pytest.approx([min(10.0 * 2**number, 900.0) for number in range(15)])
 
 
 def test_doubling_ends_long_before_numbers_do() -> None:
     bearing, now = Bearing(), NOW
     for _ in range(3000):
         observe(bearing, 429, now=now)
-        assert bearing.closed_until_wall <= now + DAY_S
+        assert bearing.closed_until_wall <= now + 900.0
         now = bearing.closed_until_wall
 
 
-@pytest.mark.parametrize(("jitter", "expected"), [(0.0, 60.0), (0.5, 63.0), (1.0, 66.0)])
+@pytest.mark.parametrize(("jitter", "expected"), [(0.0, 10.0), (0.5, 10.5), (1.0, 11.0)])
 def test_jitter_only_lengthens(jitter: float, expected: float) -> None:
     bearing = Bearing()
     observe(bearing, 429, jitter=jitter)
@@ -88,18 +89,19 @@ def test_other_answers_close_nothing(status: int | None) -> None:
         ("9" * 5000, DAY_S, Bound.RETRY_AFTER),
         ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S, Bound.RETRY_AFTER),
         # ... or no licence to go on at once ...
-        ("0", 1.0, Bound.RETRY_AFTER),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 1.0, Bound.RETRY_AFTER),
-        (formatdate(NOW - 1, usegmt=True), 1.0, Bound.RETRY_AFTER),
+        ("0", 10.0, Bound.RETRY_AFTER),
+        ("9", 10.0, Bound.RETRY_AFTER),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 10.0, Bound.RETRY_AFTER),
+        (formatdate(NOW - 1, usegmt=True), 10.0, Bound.RETRY_AFTER),
         # ... or ignored.
         *(
-            (value, 60.0, Bound.BACKOFF)
+            (value, 10.0, Bound.BACKOFF)
             for value in ("-1", "soon", "", "nan", "inf", "1e3", "1.5", "5 minutes", "\u0665")
         ),
-        ("Fri, 31 Dec 10000 23:59:59 GMT", 60.0, Bound.BACKOFF),
-        ("Fri, 99 Dec 2026 99:99:99 GMT", 60.0, Bound.BACKOFF),
-        ("x" * 100_000, 60.0, Bound.BACKOFF),
-        ("\0\r\n", 60.0, Bound.BACKOFF),
+        ("Fri, 31 Dec 10000 23:59:59 GMT", 10.0, Bound.BACKOFF),
+        ("Fri, 99 Dec 2026 99:99:99 GMT", 10.0, Bound.BACKOFF),
+        ("x" * 100_000, 10.0, Bound.BACKOFF),
+        ("\0\r\n", 10.0, Bound.BACKOFF),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
@@ -115,7 +117,7 @@ def test_no_headers_raise_and_none_open_a_host_that_says_no(retry: str, limit: s
     bearing = Bearing()
     headers = {"retry-after": retry, "ratelimit": limit, "ratelimit-remaining": left, "ratelimit-reset": reset}
     bearing.observe(429, headers, 0.1, NOW, OPTIONS, 0.0)
-    assert NOW + 1.0 <= bearing.closed_until_wall <= NOW + DAY_S
+    assert NOW + 10.0 <= bearing.closed_until_wall <= NOW + DAY_S
     bearing.observe(200, headers, 0.1, bearing.closed_until_wall, OPTIONS, 0.0)
     assert bearing.slow(FLOOR, NOW, OPTIONS, rate_stated=False).interval_s >= FLOOR.interval_s
 
@@ -142,36 +144,105 @@ def test_requests_that_were_under_way_together_are_refused_once() -> None:
     bearing = Bearing()
     for number in range(5):
         observe(bearing, 429, now=NOW + 0.1 * number, elapsed_s=1.0)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 0.4 + 60)
-    observe(bearing, 429, now=NOW + 62, elapsed_s=1.0)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 62 + 120)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 0.4 + 10)
+    observe(bearing, 429, now=NOW + 12, elapsed_s=1.0)
+    assert bearing.closed_until_wall == pytest.approx(NOW + 12 + 20)
 
 
-def test_a_refusal_that_was_under_way_closes_for_a_second_whatever_answers_came_meanwhile() -> None:
+def test_a_refusal_that_was_under_way_closes_the_host_whatever_answers_came_meanwhile() -> None:
     bearing = Bearing()
     observe(bearing, 503, now=NOW, retry_after="0")
-    observe(bearing, 200, now=NOW + 1.5)  # too early for the first refusal to be forgiven
+    observe(bearing, 200, now=NOW + 1.5)
     observe(bearing, 503, now=NOW + 3.0, elapsed_s=4.0, retry_after="0")
-    assert bearing.closed_until_wall == NOW + 4.0
+    assert bearing.closed_until_wall == NOW + 13.0
 
 
-def test_failures_are_forgiven_after_as_much_quiet() -> None:
+@pytest.mark.parametrize(
+    ("interval_s", "first_s"), [(0.0, 10.0), (1.0, 10.0), (2.5, 10.0), (3.0, 12.0), (60.0, 240.0), (3600.0, 900.0)]
+)
+def test_the_first_refusal_closes_a_host_for_four_intervals_and_ten_seconds_at_least(
+    interval_s: float, first_s: float
+) -> None:
     bearing = Bearing()
-    observe(bearing, 429)  # closed until 60
-    observe(bearing, 200, now=NOW + 119.0)
-    observe(bearing, 429, now=NOW + 119.5)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 119.5 + 120)
-    assert bearing.remembered_until_wall == pytest.approx(NOW + 119.5 + 240)
-    observe(bearing, 200, now=NOW + 119.5 + 240)
-    observe(bearing, 429, now=NOW + 400)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 460)
+    observe(bearing, 503, interval_s=interval_s)
+    assert bearing.closed_until_wall == NOW + first_s
+    observe(bearing, 503, now=NOW + 2_000.0, interval_s=interval_s)
+    assert bearing.closed_until_wall == NOW + 2_000.0 + min(2 * first_s, 900.0)
 
 
-def test_an_error_is_no_quiet() -> None:
+@pytest.mark.parametrize(
+    ("statuses", "closed_s"),
+    [
+        ((503, 429, 503), [10, 20, 40]),
+        ((503, 503, 503, 200, 503), [10, 20, 40, 40]),
+        ((503, 503, 503, 404, 200, 503), [10, 20, 40, 20]),
+        ((503, 503, 503, 500, 200, 304, 503), [10, 20, 40, 10]),
+        ((503, 200, 503, 200, 503), [10, 10, 10]),
+        ((503, 503, None, 503), [10, 20, 40]),
+        ((503,) * 8 + (200, 503), [10, 20, 40, 80, 160, 320, 640, 900, 900]),
+    ],
+)
+def test_refusals_in_a_row_double_and_answers_halve(statuses: tuple[int | None, ...], closed_s: list[float]) -> None:
+    bearing, now, measured_s = Bearing(), NOW, []
+    for status in statuses:
+        observe(bearing, status, now=now)
+        if status in {429, 503}:
+            measured_s.append(bearing.closed_until_wall - now)
+        now += 1_000.0
+    assert measured_s == closed_s
+
+
+def test_a_half_below_the_first_closing_is_forgotten() -> None:
+    bearing = Bearing()
+    observe(bearing, 503, interval_s=10.0)  # for 40 s
+    observe(bearing, 200, now=NOW + 100.0, interval_s=10.0)
+    observe(bearing, 503, now=NOW + 200.0, interval_s=15.0)
+    assert bearing.closed_until_wall == NOW + 260.0
+
+
+def test_a_first_closing_that_is_raised_is_no_longer_than_the_option_says() -> None:
+    options = PacingOptions(backoff_min_s=1200.0)
+    bearing = Bearing()
+    for number in range(3):
+        observe(bearing, 503, now=NOW + 10_000 * number, options=options)
+        assert bearing.closed_until_wall == NOW + 10_000 * number + 1200.0
+    short = Bearing()
+    observe(short, 503, options=PacingOptions(backoff_max_s=12.0), retry_after="600")
+    assert short.closed_until_wall == NOW + 12.0
+
+
+def test_a_refusal_is_remembered_for_as_much_quiet_as_its_backoff() -> None:
     bearing = Bearing()
     observe(bearing, 429)
-    observe(bearing, 503, now=NOW + 500)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 500 + 120)
+    assert bearing.remembered_until_wall == NOW + 20.0
+    observe(bearing, 429, now=NOW + 15.0, retry_after="600")
+    assert bearing.remembered_until_wall == NOW + 15.0 + 600.0 + 20.0
+
+
+@pytest.mark.parametrize(
+    ("least_s", "first_s"), [(10.0, 60.0), (60.0, 60.0), (120.0, 120.0), (1.0, 6.0), (7200.0, 7200.0)]
+)
+def test_a_robots_txt_that_is_refused_closes_the_host_for_as_long_as_it_is_not_fetched_again(
+    least_s: float, first_s: float
+) -> None:
+    bearing, options, now = Bearing(), PacingOptions(backoff_min_s=least_s), NOW
+    for number in range(12):
+        bearing.refuse({}, 0.1, now, options)
+        assert bearing.closed_until_wall - now == min(first_s * 2**number, max(3600.0, least_s))
+        now += DAY_S
+    for _ in range(12):
+        observe(bearing, 200, now=now, options=options)
+    bearing.refuse({"retry-after": "5"}, 0.1, now, options)
+    assert (bearing.closed_until_wall - now, bearing.closed_by) == (first_s, Bound.RETRY_AFTER)
+
+
+def test_the_backoff_of_a_robots_txt_and_of_pages_are_two() -> None:
+    bearing = Bearing()
+    bearing.refuse({}, 0.1, NOW, OPTIONS)
+    observe(bearing, 503, now=NOW + 100.0)
+    assert bearing.closed_until_wall == NOW + 110.0
+    bearing.refuse({}, 0.1, NOW + 200.0, OPTIONS)
+    assert bearing.closed_until_wall == NOW + 320.0
 
 
 def test_what_a_host_that_never_failed_said_need_not_be_remembered() -> None:
@@ -289,11 +360,12 @@ def overruled(status: int, **headers: str) -> list[Overruled]:
 @pytest.mark.parametrize(
     ("value", "applied_s"),
     [
-        ("-1", 60.0),
-        ("soon", 60.0),
-        ("", 60.0),
-        ("0", 1.0),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 1.0),
+        ("-1", 10.0),
+        ("soon", 10.0),
+        ("", 10.0),
+        ("0", 10.0),
+        ("9", 10.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 10.0),
         ("99999999999", DAY_S),
         ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S),
     ],
@@ -302,7 +374,7 @@ def test_a_retry_after_that_is_ignored_or_capped_is_told(value: str, applied_s: 
     assert overruled(429, retry_after=value) == [Overruled("retry-after", value, applied_s)]
 
 
-@pytest.mark.parametrize("value", ["1", "120", "86400", formatdate(NOW + 300, usegmt=True)])
+@pytest.mark.parametrize("value", ["10", "120", "86400", formatdate(NOW + 300, usegmt=True)])
 def test_a_retry_after_that_is_obeyed_is_not(value: str) -> None:
     assert overruled(503, retry_after=value) == []
     assert overruled(429) == []
@@ -337,7 +409,8 @@ def test_refusals_without_end_double_even_what_the_server_asks_for() -> None:
         observe(bearing, 429, now=now, retry_after="0")
         closed_s.append(bearing.closed_until_wall - now)
         now = bearing.closed_until_wall
-    assert closed_s == [1.0, 2.0, 4.0, 8.0]
-    observe(bearing, 200, now=now)  # it does answer again: what it asks for is enough again
-    observe(bearing, 429, now=now + 1, retry_after="2")
-    assert bearing.closed_until_wall == now + 3
+    assert closed_s == [10.0, 20.0, 40.0, 80.0]
+    for _ in range(4):
+        observe(bearing, 200, now=now)  # it does answer again: what it asks for is enough again
+    observe(bearing, 429, now=now + 1, retry_after="12")
+    assert bearing.closed_until_wall == now + 13

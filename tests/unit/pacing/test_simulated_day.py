@@ -115,11 +115,13 @@ async def _crawl(sites: list[Site]) -> int:
             permit = await pacer.start(wants(said[site.name], site.name))
             refused = site.refuses > 0 and len(site.log) % site.refuses == site.refuses - 1
             await clock.sleep(0.002 if refused else ANSWER_S)
-            closed_s = float(lots.randrange(5, 900)) if refused else 0.0
+            asked_s = lots.randrange(5, 900) if refused else 0
             # Logged before it is said, as the next may start at the same moment.
             now = clock.monotonic()
-            site.log.append(Request(asked, asked_mono, permit.started_mono, now, closed_s))
-            headers = {"retry-after": str(int(closed_s))} if refused else {}
+            # Our own backoff never doubles: eight answers between two refusals have halved it away.
+            backoff_s = min(max(10.0, 4.0 * site.interval_at(now)), 900.0) if refused else 0.0
+            site.log.append(Request(asked, asked_mono, permit.started_mono, now, max(asked_s, backoff_s)))
+            headers = {"retry-after": str(asked_s)} if refused else {}
             finish(permit, 429 if refused else 200, headers)
 
     tasks = [asyncio.create_task(work(number)) for number in range(TASKS)]

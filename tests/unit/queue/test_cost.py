@@ -14,6 +14,7 @@ from politesse.queue.hosts import QueuedUrl
 from tests.unit.queue.crawl import UA, A, B, Log
 
 if TYPE_CHECKING:
+    from politesse.origin import StrOrURL
     from politesse.testing import ManualClock, ScriptedFetcher
 
 
@@ -65,7 +66,7 @@ class CountingView(AgentView):
         super().__init__(gate._parts, gate.identity)
         self.tries = 0
 
-    def try_turn(self, url: str) -> Turn | NotYet:
+    def try_turn(self, url: StrOrURL) -> Turn | NotYet:
         self.tries += 1
         return super().try_turn(url)
 

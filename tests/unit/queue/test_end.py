@@ -15,6 +15,7 @@ from tests.support.tasks import settle
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, fetch_task, running_timers, waiting
 
 if TYPE_CHECKING:
+    from politesse.origin import StrOrURL
     from politesse.testing import ScriptedFetcher
 
 
@@ -277,7 +278,7 @@ async def test_check_that_raises_an_unexpected_error_ends_the_queue(fetcher: Scr
     class FailingView(AgentView):
         __slots__ = ()
 
-        async def check(self, url: str) -> Verdict:
+        async def check(self, url: StrOrURL) -> Verdict:
             raise LookupError(url)
 
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock()) as gate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from politesse._checks import check_types, check_wait
 from politesse._gate.gatekeeper import AgentView, agent_of
 from politesse.errors import ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate, introduce, turn_for
@@ -24,8 +25,9 @@ class RobotsMiddleware:
 
     With ``pace=True`` it also takes a turn for each hop, which ends with the response. aiohttp calls a middleware
     within the request, so the wait for a turn counts against ``ClientTimeout.total``. Give the session a total timeout
-    that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout starts. A response
-    that is dropped unread holds its host until the session's total timeout has passed.
+    that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout starts. As there,
+    a turn that the task holds for the URL is used, a second request of one task to the host of an open response raises
+    TurnHeld, and a response that is dropped gives its host back.
 
     List it last. aiohttp calls middlewares in their order, so this one judges the request as earlier ones have changed
     it, each repetition, and each redirect. A middleware after it can change the URL or the Host header of a request
@@ -50,6 +52,7 @@ class RobotsMiddleware:
         ClientInvalidURL: no robots.txt covers the URL; or it would be sent with dot segments, which servers resolve, or
             with a Host header that names another site.
         TooFar: no turn comes within ``max_wait_s``.
+        TurnHeld: with ``pace``, this task holds the turn of the host already: for another URL, or an open response.
         ClosedError: the gate was closed; with ``pace``, also if the session was closed while a turn was waited for.
 
     Example:
@@ -60,8 +63,10 @@ class RobotsMiddleware:
 
     def __init__(self, gate: AgentView, *, pace: bool = False, max_wait_s: float | None = None) -> None:
         check_gate(gate, "RobotsMiddleware")
+        check_types({"pace": (pace, bool)}, required=True)
         if max_wait_s is not None and not pace:
             raise ConfigurationError(f"max_wait_s={max_wait_s!r}: needs pace=True; without it no turn is waited for")
+        check_wait(max_wait_s)
         self._gate = gate
         self._pace = pace
         self._max_wait_s = max_wait_s

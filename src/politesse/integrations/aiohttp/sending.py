@@ -13,6 +13,7 @@ from aiohttp.http import SERVER_SOFTWARE
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, introduce, turn_for
 from politesse.integrations.aiohttp.bypass import send_judged
+from politesse.integrations.aiohttp.dropped import OpenResponse, collect_when_dropped
 from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url, spelt_url
 from politesse.origin import Origin
 
@@ -90,11 +91,13 @@ async def send(
         if connection is None or response.status == _SWITCHING_PROTOCOLS:
             end()
         else:
-            connection.add_callback(end)
+            opened = OpenResponse(response, turn, turns)
+            connection.add_callback(opened.released)
             if total_s is not None and total_s > 0:  # aiohttp reads 0 as no timeout, too
-                give_up = connection.close if closes else end
-                alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, give_up)
+                close = connection.close if closes else end
+                alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, opened.give_up, close)
                 connection.add_callback(alarm.cancel)
+            collect_when_dropped(response)
     except BaseException:
         end()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
 
@@ -11,8 +12,9 @@ from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConne
 from multidict import CIMultiDict
 from yarl import URL
 
+from politesse._checks import check_types, check_wait
 from politesse._gate.gatekeeper import AgentView, Gatekeeper
-from politesse.errors import ClosedError, ConfigurationError
+from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
 from politesse.integrations._request import OpenTurns, check_gate
 from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.sending import RequestTurns
@@ -53,12 +55,17 @@ class PoliteSession:
     The turns of later hops (redirects, repeated attempts) are taken during the request, and that waiting counts against
     ``ClientTimeout.total``: to aiohttp a redirect chain is one request.
 
-    A host is busy until the response has been read to its end, released or closed. A response that is held open blocks
-    every other request to that host. By default a host gets one request at a time, so a task that requests a second
-    page before it releases the first waits for itself: release the first one, or give ``max_wait_s``. A response that
-    was awaited and then dropped is closed one second after the total timeout, because aiohttp keeps it alive until its
-    end. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://`` are judged by the robots.txt
-    of ``http://`` and ``https://``.
+    Within a turn that the task holds for the URL (``async with queue.turn() as turn, web.get(turn.url) as response``,
+    or ``gate.turn``), the request is made in that turn, in child tasks as well. The turn ends with the response, whose
+    answer is recorded; a redirect ends it, and the next hop takes its own.
+
+    A host is busy until the response has been read to its end, released or closed. By default a host gets one request
+    at a time, and a response that is held open blocks every other one. The task that made the request holds its turn,
+    also if it hands the response to another task: a second request of this task to the host raises TurnHeld at once,
+    which names the open response. A response that was dropped unread is closed when it is collected, with a
+    ResourceWarning that names its URL. One whose ``content`` was used before is kept alive by aiohttp until its end, or
+    one second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://``
+    are judged by the robots.txt of ``http://`` and ``https://``.
 
     Middlewares of the session and of the request come before the check: each request is judged as it is sent, whatever
     a middleware changes, repeats or answers itself. ``middlewares=`` of a request replaces those of the session, as in
@@ -77,12 +84,14 @@ class PoliteSession:
     Raises:
         ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, or options are given together with
             ``session``.
+        WrongEventLoop: no event loop is running, and no ``session`` is given.
 
     A request raises, besides aiohttp's own errors:
         ConfigurationError: an exemption without a reason.
         ClientDisallowed: the URL of a hop is not allowed; nothing is sent to it.
         ClientInvalidURL: no robots.txt covers the URL of a hop.
         TooFar: no turn comes within ``max_wait_s``.
+        TurnHeld: this task holds the turn of the host already: for another URL, or for a response that is open.
         ClosedError: the session or its gate was closed.
 
     Example:
@@ -106,10 +115,14 @@ class PoliteSession:
     ) -> None:
         if session is not None and options:
             raise ConfigurationError(f"{', '.join(options)}: give either session= or the options of a new session")
+        if session is None and _get_running_loop() is None:
+            raise WrongEventLoop("no event loop is running: create a PoliteSession inside a coroutine (async def)")
         self._own_gate: Gatekeeper | None = None
         if isinstance(gate, str):
             gate = self._own_gate = Gatekeeper(gate)
         check_gate(gate, "PoliteSession")
+        check_wait(max_wait_s)
+        check_types({"session": (session, aiohttp.ClientSession)})
         self._gate = gate
         self._own_session = session is None
         self._session = session or _session(self._gate.identity, options)

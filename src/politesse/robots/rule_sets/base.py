@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
-from politesse.origin import Origin, target_of
+from politesse.origin import Origin, StrOrURL, target_of, url_text
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
 from politesse.robots.metered import Meter
 from politesse.robots.pattern import is_plain, match_plain_url, match_simple_url
@@ -117,17 +117,21 @@ class RuleSet(ABC):
             + (0 if self.site_usage is None else self.site_usage.weight_bytes)
         )
 
-    def allowed(self, url: str) -> bool:
+    def allowed(self, url: StrOrURL) -> bool:
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested.
 
         Raises:
-            InvalidURL: as ``match`` does.
+            InvalidURL, TypeError: as ``match`` does.
         """
-        if (plain := match_plain_url(url)) is not None and "/." not in (target := plain[1]):
+        try:
+            plain = match_plain_url(url)  # type: ignore[arg-type] # a check of the type would cost every str
+        except TypeError:
+            return self.match(url).allowed
+        if plain is not None and "/." not in (target := plain[1]):
             return self.decide(target).allowed  # as match does, one call less
         return self.match(url).allowed
 
-    def match(self, url: str) -> Match:
+    def match(self, url: StrOrURL) -> Match:
         """Return whether a URL or target may be requested, and the rule that decided.
 
         The host of a URL does not matter here, and is not validated.
@@ -135,21 +139,28 @@ class RuleSet(ABC):
         Raises:
             InvalidURL: ``url`` has no target: it is not an absolute http(s) URL, or holds characters that clients
                 send in different ways.
+            TypeError: ``url`` is neither a str nor a yarl.URL.
         """
-        if (plain := match_plain_url(url)) is not None:
+        try:
+            plain = match_plain_url(url)  # type: ignore[arg-type] # as above
+        except TypeError:
+            return self.match(url_text(url))
+        if plain is not None:
             return self.judge(plain[1])
+        url = url_text(url)
         if (simple := match_simple_url(url)) is not None:
             return self.judge(simple[1])
         return self.judge(target_of(url))
 
-    def usage(self, url: str) -> Usage | None:
+    def usage(self, url: StrOrURL) -> Usage | None:
         """Return what the file says about the use of a URL or target; None if it may not be requested.
 
         draft-ietf-aipref-attach 3.4: preferences apply only to what may be requested.
 
         Raises:
-            InvalidURL: as ``match`` does.
+            InvalidURL, TypeError: as ``match`` does.
         """
+        url = url_text(url)
         if not self.match(url).allowed:
             return None
         return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(url)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
-from politesse.origin import Origin, split
+from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots.line import Line, is_void
 from politesse.robots.pattern import without_dot_segments
 from politesse.robots.prefixes import FirstPrefix
@@ -90,12 +90,13 @@ class SiteRuleSet(FirstMatchRuleSet):
         unknown = origin is None and any(_has_authority(line.value) for line in lines)
         self._said = (lines, directives) if unknown else None
 
-    def allowed(self, url: str) -> bool:
+    def allowed(self, url: StrOrURL) -> bool:
         """See ``RuleSet.allowed``."""
         return self.match(url).allowed
 
-    def match(self, url: str) -> Match:
+    def match(self, url: StrOrURL) -> Match:
         """See ``RuleSet.match``."""
+        url = url_text(url)
         if self._said is None or url[:1] == "/":
             return super().match(url)
         origin, target = split(url)

@@ -1,0 +1,84 @@
+"""Checks of options and arguments: the error names the one that is wrong, its value, and what to give instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from politesse._base_errors import ConfigurationError, ConfigurationTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:
+    """Return the error for an option of the wrong type."""
+    return ConfigurationTypeError(f"{name}={value!r:.100}: give {wanted}")
+
+
+def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
+    """Check that each option, given by name with its value and its type, has that type; None is fine unless required.
+
+    Raises:
+        ConfigurationTypeError: for the first that has another type.
+    """
+    for name, (value, wanted) in options.items():
+        if (value is not None or required) and not isinstance(value, wanted):
+            raise wrong_type(name, value, f"a {wanted.__name__}")
+
+
+def check_number(name: str, value: object, wanted: str, *, whole: bool = False) -> None:
+    """Raise ConfigurationTypeError unless ``value`` is a number, or a whole number; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise wrong_type(name, value, wanted)
+
+
+def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Check that each attribute is a number within its range; a whole number where the range begins with one.
+
+    Raises:
+        ConfigurationError: for the first that is not; a ConfigurationTypeError if it is no such number.
+    """
+    for name, (least, most) in ranges.items():
+        value = getattr(options, name)
+        check_number(name, value, f"{least:g} to {most:g}", whole=isinstance(least, int))
+        if not least <= value <= most:  # NaN is within no range
+            raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ConfigurationError unless ``value`` is a positive, finite number of seconds."""
+    wanted = "a positive number of seconds"
+    check_number(name, value, wanted)
+    if not 0 < value < float("inf"):
+        raise ConfigurationError(f"{name}={value!r}: give {wanted}")
+
+
+def check_least(name: str, value: int, least: int) -> None:
+    """Raise ConfigurationError unless ``value`` is a whole number from ``least`` on."""
+    check_number(name, value, f"at least {least}", whole=True)
+    if value < least:
+        raise ConfigurationError(f"{name}={value}: give at least {least}")
+
+
+def check_wait(max_wait_s: float | None) -> None:
+    """Raise ConfigurationError unless ``max_wait_s`` is None or a number of seconds, 0 or more."""
+    if max_wait_s is None:
+        return
+    wanted = "seconds, 0 or more, or None for no limit"
+    check_number("max_wait_s", max_wait_s, wanted)
+    if not max_wait_s >= 0:  # NaN is not
+        raise ConfigurationError(f"max_wait_s={max_wait_s!r}: give {wanted}")
+
+
+def checked_names(name: str, given: object) -> list[str]:
+    """Return one name, or several, as a list.
+
+    Raises:
+        ConfigurationTypeError: for what is neither a str nor an iterable of those.
+    """
+    names: list[object] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    texts = [one for one in names if isinstance(one, str)]
+    if len(texts) < len(names):
+        raise wrong_type(name, given, "a str, or a list of str")
+    return texts

@@ -1,0 +1,183 @@
+"""Turns and responses that are dropped before their end: their hosts are given back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from politesse.events import TurnDropped
+from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
+from tests.integration.sites import Site, turns, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpx
+
+    from politesse import Event, Gatekeeper
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+def dropped(gate: Gatekeeper) -> list[TurnDropped]:
+    """The events of turns that were dropped."""
+    events: list[TurnDropped] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, TurnDropped):
+            events.append(event)
+
+    gate.subscribe(note)
+    return events
+
+
+@pytest.fixture(params=["PoliteSession", "RobotsMiddleware"])
+async def web(
+    request: pytest.FixtureRequest, gate: Gatekeeper, polite: PoliteSession
+) -> AsyncIterator[PoliteSession | aiohttp.ClientSession]:
+    if request.param == "PoliteSession":
+        yield polite
+    else:
+        async with aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)) as session:
+            yield session
+
+
+async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
+    site: Site, gate: Gatekeeper, dropped: list[TurnDropped]
+) -> None:
+    with pytest.warns(ResourceWarning, match=r"<Turn .*/page: under way> was dropped"):
+        (await gate.take_turn(f"{site.base}/page")).__enter__()
+    assert turns(gate) == 0
+    assert dropped == [TurnDropped(site.host, f"{site.base}/page")]
+
+
+async def test_turn_that_another_thread_collects_is_ended_by_the_event_loop(
+    site: Site, gate: Gatekeeper, dropped: list[TurnDropped]
+) -> None:
+    cycle: list[object] = [(await gate.take_turn(f"{site.base}/page")).__enter__()]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del cycle
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            await asyncio.get_running_loop().run_in_executor(None, gc.collect)
+    finally:
+        gc.enable()
+    await until(lambda: turns(gate) == 0)
+    assert len(dropped) == 1
+
+
+async def test_response_that_is_dropped_unread_gives_its_host_back(
+    site: Site, gate: Gatekeeper, web: PoliteSession | aiohttp.ClientSession, dropped: list[TurnDropped]
+) -> None:
+    with pytest.warns(ResourceWarning, match=r"a response of http://.*/slow was dropped"):
+        await web.get(f"{site.base}/slow")
+    assert turns(gate) == 0
+    assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
+    async with web.get(f"{site.base}/page") as response:
+        assert await response.text() == "page /page"
+
+
+async def test_response_that_another_thread_collects_gives_its_host_back(
+    site: Site, gate: Gatekeeper, polite: PoliteSession, dropped: list[TurnDropped]
+) -> None:
+    cycle: list[object] = [await polite.get(f"{site.base}/slow")]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del cycle
+        with pytest.warns(ResourceWarning, match="/slow was dropped"):
+            await asyncio.get_running_loop().run_in_executor(None, gc.collect)
+    finally:
+        gc.enable()
+    await until(lambda: turns(gate) == 0)
+    assert len(dropped) == 1
+
+
+async def test_response_in_the_turn_of_the_queue_that_is_dropped_ends_that_turn(
+    site: Site, gate: Gatekeeper, polite: PoliteSession, dropped: list[TurnDropped]
+) -> None:
+    async with gate.turn(f"{site.base}/slow") as turn:
+        with pytest.warns(ResourceWarning, match="/slow was dropped"):
+            await polite.get(turn.url)
+        assert turns(gate) == 0
+    assert len(dropped) == 1
+
+
+async def test_content_of_a_response_that_is_dropped_can_be_read(
+    site: Site, gate: Gatekeeper, web: PoliteSession | aiohttp.ClientSession, dropped: list[TurnDropped]
+) -> None:
+    content = (await web.get(f"{site.base}/slow")).content
+    gc.collect()
+    assert turns(gate) == 1
+    site.go_on.set()
+    assert await content.read() == b"first last"
+    await until(lambda: turns(gate) == 0)
+    assert dropped == []
+
+
+async def test_response_that_is_dropped_partly_read_ends_its_turn_with_its_body(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    await (await polite.get(f"{site.base}/slow")).content.readany()
+    gc.collect()
+    assert turns(gate) == 1  # the server is still at it
+    site.go_on.set()
+    await until(lambda: turns(gate) == 0)
+
+
+@pytest.mark.realtime
+async def test_response_that_is_dropped_partly_read_is_closed_after_the_total_timeout(
+    site: Site, gate: Gatekeeper, polite: PoliteSession, dropped: list[TurnDropped]
+) -> None:
+    response = await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(total=1.0))
+    await response.content.readany()
+    del response
+    assert turns(gate) == 1
+    with pytest.warns(ResourceWarning, match="/slow was neither read to its end nor released"):
+        await until(lambda: turns(gate) == 0)
+    assert len(dropped) == 1
+    await polite.get(f"{site.base}/page")
+
+
+@pytest.mark.realtime
+async def test_response_that_is_dropped_partly_read_ends_its_turn_when_its_body_breaks_off(
+    site: Site, gate: Gatekeeper, polite: PoliteSession
+) -> None:
+    response = await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=1.0))
+    await response.content.readany()
+    del response
+    assert turns(gate) == 1
+    with pytest.warns(ResourceWarning, match="/slow was dropped"):
+        await until(lambda: gc.collect() >= 0 and not turns(gate))
+
+
+async def drop_stream(client: httpx.AsyncClient, url: str) -> None:
+    await client.send(client.build_request("GET", url), stream=True)
+    gc.collect()
+
+
+async def test_stream_of_httpx_that_is_dropped_is_reported(
+    site: Site, gate: Gatekeeper, client: httpx.AsyncClient, dropped: list[TurnDropped]
+) -> None:
+    with pytest.warns(ResourceWarning, match=r"a response of .*/slow was dropped"):
+        await drop_stream(client, f"{site.base}/slow")
+    await until(lambda: turns(gate) == 0)
+    assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
+
+
+async def test_response_that_was_read_or_released_is_not_reported(
+    site: Site, gate: Gatekeeper, web: PoliteSession | aiohttp.ClientSession, dropped: list[TurnDropped]
+) -> None:
+    assert await (await web.get(f"{site.base}/page")).text() == "page /page"
+    (await web.get(f"{site.base}/slow")).release()
+    (await web.get(f"{site.base}/slow")).close()
+    async with web.get(f"{site.base}/slow") as response:
+        assert type(response).__name__ == "ClientResponse"
+    assert turns(gate) == 0
+    assert dropped == []

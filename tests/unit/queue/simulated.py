@@ -1,0 +1,119 @@
+"""A client of httpx's kind whose web the test writes, for crawls in simulated time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from politesse.queue import CrawlPage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from politesse.testing import ManualClock
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response.
+
+    Attributes:
+        links: what a handler may put.
+    """
+
+    status_code: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    links: Sequence[object] = ()
+
+    async def aread(self) -> bytes:
+        return b""
+
+
+def moved(location: str, status: int = 301) -> Reply:
+    return Reply(status, {"Location": location})
+
+
+Replies = Reply | Exception | Sequence[Reply | Exception]
+
+
+class SimulatedWeb:
+    """An ``httpx.AsyncClient`` as far as a crawl uses it.
+
+    Args:
+        replies: by URL: a reply, an exception to raise, or a sequence, the last of which is repeated; or a function of
+            the URL. Any other URL is an empty page.
+        took_s: how long each request takes.
+    """
+
+    def __init__(
+        self,
+        replies: Mapping[str, Replies] | Callable[[str], Replies] | None = None,
+        clock: ManualClock | None = None,
+        took_s: float = 0.0,
+    ) -> None:
+        self.replies = replies or {}
+        self.requests: Counter[str] = Counter()
+        self.is_closed = False
+        self._clock = clock
+        self._took_s = took_s
+
+    @property
+    def urls(self) -> list[str]:
+        return list(self.requests)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, follow_redirects: bool, headers: Mapping[str, str]
+    ) -> AsyncIterator[Reply]:
+        assert (method, follow_redirects) == ("GET", False)
+        if self.is_closed:
+            raise RuntimeError("Cannot send a request, as the client has been closed.")
+        self.requests[url] += 1
+        if self._clock is not None and self._took_s:
+            await self._clock.sleep(self._took_s)
+        reply = self.replies(url) if callable(self.replies) else self.replies.get(url, Reply())
+        if isinstance(reply, Sequence):
+            reply = reply[min(self.requests[url], len(reply)) - 1]
+        if isinstance(reply, Exception):
+            raise reply
+        yield reply
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+async def follow_links(page: CrawlPage[object], reply: Reply) -> None:
+    for link in reply.links:
+        page.put(link)  # type: ignore[arg-type] # links of a page may be anything
+
+
+@dataclass
+class Pages:
+    """A handler that records its pages and follows their links."""
+
+    handled: list[CrawlPage[object]] = field(default_factory=list)
+
+    async def __call__(self, page: CrawlPage[object], reply: Reply) -> None:
+        self.handled.append(page)
+        await follow_links(page, reply)
+
+    @property
+    def urls(self) -> list[str]:
+        return [page.url for page in self.handled]
+
+
+@dataclass
+class Errors:
+    """An ``on_error`` that records its calls."""
+
+    seen: list[tuple[str, BaseException]] = field(default_factory=list)
+
+    def __call__(self, page: CrawlPage[object], error: BaseException) -> None:
+        self.seen.append((page.url, error))
+
+    @property
+    def texts(self) -> list[str]:
+        return [str(error) for _, error in self.seen]

@@ -1,0 +1,113 @@
+"""Tasks that take turns and put what they find, or take a second turn: they must not wait for themselves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from politesse import Gatekeeper, TurnHeld
+from politesse.queue import PoliteQueue, QueueClosed
+from tests.support.tasks import in_child_task, settle
+from tests.unit.queue.crawl import A, B
+
+pytestmark = pytest.mark.timeout(20)
+
+
+@pytest.mark.parametrize("workers", [1, 20])
+async def test_links_are_put_within_turns_whatever_the_room_is(gate: Gatekeeper, workers: int) -> None:
+    queue: PoliteQueue[int] = PoliteQueue(gate, maxsize=2)
+    await queue.put(f"{A}/0", 0)
+    visited: list[str] = []
+
+    async def work() -> None:
+        while True:
+            async with queue.turn() as turn:
+                visited.append(turn.url)
+                if turn.item is not None and turn.item < 3:
+                    for n in range(3):
+                        await queue.put(f"{turn.url}/{n}", turn.item + 1)
+
+    tasks = [asyncio.create_task(work()) for _ in range(workers)]
+    await queue.join()
+    assert len(visited) == 1 + 3 + 9 + 27
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_child_tasks_put_within_the_turn_of_their_parent(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/0")
+    async with queue.turn():
+        await asyncio.gather(*(queue.put(f"{A}/{n}") for n in range(1, 4)))
+        queue.put_nowait(f"{A}/4")
+    assert queue.qsize() == 4
+
+
+async def test_worker_puts_after_its_turn_has_ended(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/0")
+    async with queue.turn():
+        pass
+    await queue.put(f"{A}/1")
+    await queue.put(f"{A}/2")
+    queue.put_nowait(f"{A}/3")
+    assert queue.qsize() == 3
+
+
+async def test_producers_wait_for_room_that_workers_have_overdrawn(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/0")
+    producer = asyncio.create_task(queue.put(f"{A}/producer"))
+    await settle()
+
+    async def work() -> None:
+        async with queue.turn():
+            await queue.put(f"{A}/1")
+            await queue.put(f"{A}/2")
+        for _ in range(2):
+            assert not producer.done()
+            async with queue.turn():
+                pass
+
+    with pytest.raises(asyncio.QueueFull):
+        queue.put_nowait(f"{A}/3")
+    await in_child_task(work())
+    await producer
+
+
+async def test_second_turn_of_the_queue_is_at_another_host(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    for url in (f"{A}/1", f"{A}/2", f"{B}/1"):
+        await queue.put(url)
+    async with queue.turn() as first, queue.turn() as second:
+        assert {first.url, second.url} == {f"{A}/1", f"{B}/1"}
+
+
+async def test_second_turn_is_refused_where_the_task_would_wait_for_itself(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    await queue.put(f"{A}/2")
+    async with queue.turn():
+        with pytest.raises(TurnHeld) as caught:
+            async with queue.turn():
+                pytest.fail("a second turn of the host")
+    assert (caught.value.url, caught.value.held_by) == (f"{A}/2", f"{A}/1")
+    async with queue.turn() as turn:  # nothing was lost
+        assert turn.url == f"{A}/2"
+    await queue.join()
+
+
+async def test_second_turn_of_an_empty_queue_waits_for_what_others_put(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    async with queue.turn():
+        putting = asyncio.create_task(queue.put(f"{B}/1"))
+        async with queue.turn() as turn:
+            assert turn.url == f"{B}/1"
+        await putting
+        queue.close()
+        with pytest.raises(QueueClosed):
+            async with queue.turn():
+                pytest.fail("a turn of an empty queue")

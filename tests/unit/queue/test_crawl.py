@@ -1,0 +1,437 @@
+"""The loop over a simulated web: what is requested, handed to ``handle``, queued, retried and reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import ConfigurationError, Gatekeeper
+from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue
+from tests.unit.queue.crawl import A, B, C, Refusals
+from tests.unit.queue.simulated import Errors, Pages, Reply, SimulatedWeb, follow_links, moved
+
+if TYPE_CHECKING:
+    from politesse.testing import ManualClock, ScriptedFetcher
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages()
+
+
+@pytest.fixture
+def errors() -> Errors:
+    return Errors()
+
+
+async def test_links_are_followed_breadth_first_each_once(queue: PoliteQueue[object], pages: Pages) -> None:
+    web = SimulatedWeb({f"{A}/": Reply(links=["/1", "2", "/1", f"{A}/#top"]), f"{A}/1": Reply(links=["/", "/3", "2"])})
+    await queue.put(f"{A}/")
+    report = await queue.crawl(web, pages)
+    assert pages.urls == [f"{A}/", f"{A}/1", f"{A}/2", f"{A}/3"]
+    assert set(web.requests.values()) == {1}
+    assert (report.pages, report.failed, report.left) == (4, 0, 0)
+
+
+async def test_an_empty_queue_is_done_at_once(queue: PoliteQueue[object], pages: Pages) -> None:
+    assert (await queue.crawl(SimulatedWeb(), pages)).pages == 0
+
+
+async def test_put_returns_whether_the_link_was_new(queue: PoliteQueue[object]) -> None:
+    answers: list[bool] = []
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        if page.url == f"{A}/":
+            answers.extend(page.put(link) for link in ("/", "/1", "/1#part", "/2"))
+
+    await queue.put(f"{A}/")
+    await queue.crawl(SimulatedWeb(), handle)
+    assert answers == [False, True, False, True]
+
+
+async def test_items_and_priorities_reach_the_page(queue: PoliteQueue[object]) -> None:
+    handled: list[tuple[str, object]] = []
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        handled.append((page.url, page.item))
+        if page.item == 0:
+            page.put("/late", 1, priority=5)
+            page.put("/soon", 1, priority=-5)
+
+    await queue.put(f"{A}/", 0)
+    await queue.crawl(SimulatedWeb(), handle)
+    assert handled == [(f"{A}/", 0), (f"{A}/soon", 1), (f"{A}/late", 1)]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        None,
+        b"/octets",
+        7,
+        ["/a"],
+        "mailto:us@a.example",
+        "javascript:void(0)",
+        "http://[",
+        "http://",
+        "//",
+        "ftp://a.example/",
+        "/lone\ud800surrogate",
+        "/nul\x00",
+        "http://a.example:99999/",
+        "/" + "x" * 30_000,
+    ],
+)
+async def test_a_link_that_is_no_url_is_counted_and_never_an_error(queue: PoliteQueue[object], link: object) -> None:
+    await queue.put(f"{A}/")
+    report = await queue.crawl(SimulatedWeb({f"{A}/": Reply(links=[link])}), follow_links)
+    assert (report.pages, report.failed, report.bad_links) == (1, 0, 1)
+
+
+async def test_every_status_but_redirects_and_429_and_503_is_a_page(queue: PoliteQueue[object], pages: Pages) -> None:
+    statuses = [200, 204, 300, 304, 400, 401, 403, 404, 410, 500, 502, 504]
+    web = SimulatedWeb({f"{A}/{status}": Reply(status) for status in statuses})
+    for status in statuses:
+        await queue.put(f"{A}/{status}")
+    assert (await queue.crawl(web, pages)).pages == len(statuses)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_queued_with_its_item(queue: PoliteQueue[object], pages: Pages, status: int) -> None:
+    await queue.put(f"{A}/old", "item")
+    report = await queue.crawl(SimulatedWeb({f"{A}/old": moved(f"{B}/new", status)}), pages)
+    [page] = pages.handled
+    assert (page.url, page.item, page.hops, page.attempt) == (f"{B}/new", "item", (f"{A}/old",), 1)
+    assert (report.pages, report.redirects) == (1, 1)
+
+
+async def test_no_worker_waits_for_the_target_of_a_redirect(
+    queue: PoliteQueue[object], clock: ManualClock, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.answers[B] = "User-agent: *\nCrawl-delay: 100\n"
+    finished: list[tuple[str, float]] = []
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        finished.append((page.url, clock.monotonic()))
+
+    for url in (f"{A}/moved", f"{C}/1", f"{C}/2", f"{C}/3"):
+        await queue.put(url)
+    await queue.crawl(SimulatedWeb({f"{A}/moved": moved(f"{B}/")}), handle, workers=1)
+    assert [url for url, _ in finished] == [f"{C}/1", f"{C}/2", f"{C}/3", f"{B}/"]
+    assert finished[2][1] < 10
+
+
+async def test_a_redirect_to_what_was_seen_ends_there(queue: PoliteQueue[object], pages: Pages) -> None:
+    await queue.put(f"{A}/")
+    await queue.put(f"{A}/moved")
+    report = await queue.crawl(SimulatedWeb({f"{A}/moved": moved("/")}), pages)
+    assert pages.urls == [f"{A}/"]
+    assert (report.redirects, report.failed) == (1, 0)
+
+
+async def test_a_redirect_to_another_spelling_of_its_url_is_followed(queue: PoliteQueue[object], pages: Pages) -> None:
+    await queue.put(f"{A}/%7euser")
+    await queue.crawl(SimulatedWeb({f"{A}/%7euser": moved("/~user")}), pages)
+    assert pages.urls == [f"{A}/~user"]
+
+
+@pytest.mark.parametrize("location", ["ftp://a.example/", "mailto:us@a.example", "http://[", "http:", " "])
+async def test_a_redirect_to_no_http_url_is_reported(
+    queue: PoliteQueue[object], pages: Pages, errors: Errors, location: str
+) -> None:
+    await queue.put(f"{A}/moved")
+    report = await queue.crawl(SimulatedWeb({f"{A}/moved": moved(location)}), pages, on_error=errors)
+    assert (report.pages, report.failed) == (0, 1)
+    [(url, error)] = errors.seen
+    assert isinstance(error, PageFailed)
+    assert (url, error.url, error.status) == (f"{A}/moved", f"{A}/moved", 301)
+    assert repr(location) in str(error)
+
+
+async def test_a_redirect_without_a_location_is_a_page(queue: PoliteQueue[object], pages: Pages) -> None:
+    await queue.put(f"{A}/moved")
+    await queue.crawl(SimulatedWeb({f"{A}/moved": Reply(302)}), pages)
+    assert pages.urls == [f"{A}/moved"]
+
+
+async def test_a_circle_over_two_hosts_ends(queue: PoliteQueue[object], pages: Pages) -> None:
+    await queue.put(f"{A}/")
+    web = SimulatedWeb({f"{A}/": moved(f"{B}/"), f"{B}/": moved(f"{A}/")})
+    report = await queue.crawl(web, pages)
+    assert (report.pages, report.redirects, sum(web.requests.values())) == (0, 2, 2)
+
+
+async def test_10_000_redirects_over_two_hosts_end_with_a_report(
+    queue: PoliteQueue[object], pages: Pages, errors: Errors
+) -> None:
+    def reply(url: str) -> Reply:
+        host, place = url.rsplit("/", 1)
+        return moved(f"{B if host == A else A}/{(int(place) + 1) % 10_000}")
+
+    web = SimulatedWeb(reply)
+    await queue.put(f"{A}/0")
+    report = await queue.crawl(web, pages, on_error=errors)
+    assert sum(web.requests.values()) == 11
+    assert errors.texts == [f"{A}/10 is the end of 10 redirects, and redirects again"]
+    assert (report.failed, report.redirects, report.left) == (1, 10, 0)
+
+
+class Forgets:
+    """A ``seen`` that forgets: nothing was ever seen."""
+
+    def __contains__(self, url: object) -> bool:
+        return False
+
+    def add(self, url: str) -> None:
+        pass
+
+
+async def test_a_circle_ends_although_seen_forgets(queue: PoliteQueue[object], pages: Pages) -> None:
+    await queue.put(f"{A}/")
+    web = SimulatedWeb({f"{A}/": moved(f"{B}/"), f"{B}/": moved(f"{A}/")})
+    report = await queue.crawl(web, pages, seen=Forgets())
+    assert (report.redirects, report.failed) == (10, 1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refused_request_is_repeated_when_its_host_opens(
+    queue: PoliteQueue[object], pages: Pages, clock: ManualClock, status: int
+) -> None:
+    refusal = Reply(status, {"Retry-After": "100"})
+    await queue.put(f"{A}/busy", "item")
+    report = await queue.crawl(SimulatedWeb({f"{A}/busy": [refusal, refusal, Reply()]}), pages)
+    [page] = pages.handled
+    assert (page.url, page.item, page.attempt) == (f"{A}/busy", "item", 3)
+    assert clock.monotonic() >= 200
+    assert (report.pages, report.retried, report.failed) == (1, 2, 0)
+
+
+async def test_a_url_fails_after_five_attempts(queue: PoliteQueue[object], pages: Pages, errors: Errors) -> None:
+    web = SimulatedWeb({f"{A}/busy": Reply(503)})
+    await queue.put(f"{A}/busy")
+    report = await queue.crawl(web, pages, on_error=errors)
+    assert web.requests[f"{A}/busy"] == 5
+    assert errors.texts == [f"{A}/busy was answered with 503 to 5 attempts"]
+    assert (report.pages, report.retried, report.failed) == (0, 4, 1)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow"), OSError("reset"), ValueError("no answer")])
+async def test_a_request_that_fails_is_reported_and_the_crawl_goes_on(
+    queue: PoliteQueue[object], pages: Pages, errors: Errors, error: Exception
+) -> None:
+    await queue.put(f"{A}/1")
+    await queue.put(f"{A}/2")
+    report = await queue.crawl(SimulatedWeb({f"{A}/1": error}), pages, on_error=errors, stop_on_error=True)
+    assert errors.seen == [(f"{A}/1", error)]
+    assert pages.urls == [f"{A}/2"]
+    assert (report.pages, report.failed) == (1, 1)
+
+
+async def test_disallowed_urls_are_counted(gate: Gatekeeper, pages: Pages, fetcher: ScriptedFetcher) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    refusals = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refusals)
+    progress: list[CrawlProgress] = []
+    await queue.put(f"{A}/")
+    web = SimulatedWeb({f"{A}/": Reply(links=["/private/1", "/private/2"])})
+    report = await queue.crawl(web, pages, on_progress=progress.append)
+    assert (report.pages, report.disallowed) == (1, 2)
+    assert refusals.items == [f"{A}/private/1", f"{A}/private/2"]
+    assert [shown.disallowed for shown in progress] == [0, 1, 2]
+
+
+async def test_put_within_handle_and_from_outside_ignores_what_was_seen(queue: PoliteQueue[object]) -> None:
+    handled: list[str] = []
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        handled.append(page.url)
+        for url in (f"{A}/", f"{A}/1", f"{A}/1#part"):
+            await queue.put(url)
+            queue.put_nowait(url)
+
+    await queue.put(f"{A}/")
+    report = await queue.crawl(SimulatedWeb(), handle)
+    assert handled == [f"{A}/", f"{A}/1"]
+    assert report.pages == 2
+    await queue.put(f"{A}/")
+    assert queue.qsize() == 1  # the crawl is over
+
+
+async def test_seen_may_be_the_set_of_an_earlier_crawl(queue: PoliteQueue[object], pages: Pages) -> None:
+    seen = {f"{A}/1"}
+    await queue.put("HTTPS://A.example:443")
+    await queue.crawl(SimulatedWeb({"HTTPS://A.example:443": Reply(links=["/1", "/2"])}), pages, seen=seen)
+    assert pages.urls == ["HTTPS://A.example:443", f"{A}/2"]
+    assert seen == {f"{A}/", f"{A}/1", f"{A}/2"}
+
+
+@pytest.mark.parametrize("workers", [1, 3, 20])
+async def test_max_pages_is_exact_and_the_rest_is_left(queue: PoliteQueue[object], pages: Pages, workers: int) -> None:
+    for place in range(30):
+        await queue.put(f"https://h{place}.example/")
+    web = SimulatedWeb({f"https://h{place}.example/": moved("/2") for place in range(0, 30, 2)})
+    report = await queue.crawl(web, pages, workers=workers, max_pages=7)
+    assert (report.pages, len(pages.handled)) == (7, 7)
+    assert report.left == queue.qsize() == 30 - 7
+    assert (await queue.crawl(web, pages)).left == 0
+    assert len(pages.handled) == 30
+
+
+async def test_handle_that_closes_the_queue_ends_the_crawl_when_it_is_empty(queue: PoliteQueue[object]) -> None:
+    handled: list[str] = []
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        handled.append(page.url)
+        if page.url.endswith("/2"):
+            queue.close()
+            assert not page.put("/late")
+
+    for path in ("/1", "/2", "/busy"):
+        await queue.put(f"{A}{path}")
+    report = await queue.crawl(SimulatedWeb({f"{A}/busy": [Reply(503), Reply()]}), handle)
+    assert handled == [f"{A}/1", f"{A}/2", f"{A}/busy"]
+    assert (report.pages, report.failed, report.left) == (3, 0, 0)
+
+
+async def test_a_crawl_within_a_crawl_of_one_queue_is_an_error(queue: PoliteQueue[object], errors: Errors) -> None:
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        await queue.crawl(SimulatedWeb(), follow_links)
+
+    await queue.put(f"{A}/1")
+    report = await queue.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert report.failed == 1
+    [(_, error)] = errors.seen
+    assert isinstance(error, ConfigurationError)
+    assert "is being crawled" in str(error)
+
+
+async def test_a_second_crawl_at_once_is_an_error_and_one_after_the_other_is_not(queue: PoliteQueue[object]) -> None:
+    await queue.put(f"{A}/1")
+    first = asyncio.create_task(queue.crawl(SimulatedWeb(), follow_links))
+    await asyncio.sleep(0)
+    with pytest.raises(ConfigurationError, match="is being crawled"):
+        await queue.crawl(SimulatedWeb(), follow_links)
+    assert (await first).pages == 1
+    await queue.put(f"{A}/1")
+    assert (await queue.crawl(SimulatedWeb(), follow_links)).pages == 1
+
+
+async def test_progress_is_reported_for_each_url_and_sums_up(queue: PoliteQueue[object], clock: ManualClock) -> None:
+    progress: list[CrawlProgress] = []
+    web = SimulatedWeb(
+        {
+            f"{A}/": Reply(links=["/moved", "/busy", "/broken", "mailto:us"]),
+            f"{A}/moved": moved("/"),
+            f"{A}/busy": [Reply(503), Reply()],
+            f"{A}/broken": OSError("reset"),
+        }
+    )
+    await queue.put(f"{A}/")
+    report = await queue.crawl(web, follow_links, on_progress=progress.append)
+    shown = [(each.last_url, each.pages, each.redirects, each.retried, each.failed) for each in progress]
+    assert shown == [
+        (f"{A}/", 1, 0, 0, 0),
+        (f"{A}/moved", 1, 1, 0, 0),
+        (f"{A}/busy", 1, 1, 1, 0),
+        (f"{A}/broken", 1, 1, 1, 1),
+        (f"{A}/busy", 2, 1, 1, 1),
+    ]
+    first = progress[0]
+    assert (first.queued, first.under_way, first.hosts, first.bad_links) == (3, 1, 1, 1)
+    assert [each.elapsed_s for each in progress] == sorted(each.elapsed_s for each in progress)
+    assert report.elapsed_s == clock.monotonic()
+    assert str(report).startswith("2 pages, 1 failed, 1 redirects, 0 disallowed, 0 left, in ")
+    assert isinstance(report, CrawlReport)
+
+
+async def test_maxsize_does_not_hold_up_links(gate: Gatekeeper, pages: Pages) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=2)
+    await queue.put(f"{A}/")
+    await queue.crawl(SimulatedWeb({f"{A}/": Reply(links=[f"/{n}" for n in range(30)])}), pages, workers=1)
+    assert len(pages.handled) == 31
+
+
+async def test_one_request_at_a_time_for_each_host_whatever_the_number_of_workers(
+    gate: Gatekeeper, clock: ManualClock
+) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    under_way: list[str] = []
+    starts: dict[str, list[float]] = {A: [], B: []}
+
+    class Web(SimulatedWeb):
+        def stream(self, method, url, **options):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN003, ANN202
+            host = url.rsplit("/", 1)[0]
+            starts[host].append(clock.monotonic())
+            assert host not in under_way
+            under_way.append(host)
+            return super().stream(method, url, **options)
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        under_way.remove(page.url.rsplit("/", 1)[0])
+
+    for place in range(5):
+        await queue.put(f"{A}/{place}")
+        await queue.put(f"{B}/{place}")
+    await queue.crawl(Web(clock=clock, took_s=3), handle, workers=20)
+    for times in starts.values():
+        assert all(later - earlier >= 4 for earlier, later in zip(times, times[1:], strict=False))
+
+
+async def test_a_slow_handler_does_not_hold_the_host_of_a_body_that_was_read(
+    queue: PoliteQueue[object], clock: ManualClock
+) -> None:
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        await clock.sleep(1000)
+
+    for place in range(5):
+        await queue.put(f"{A}/{place}")
+    report = await queue.crawl(SimulatedWeb(), handle)
+    assert report.elapsed_s < 1100
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": True}, {"workers": "5"}, {"max_pages": 0}])
+async def test_numbers_that_are_no_counts_are_refused(queue: PoliteQueue[object], options: dict[str, object]) -> None:
+    [(name, value)] = options.items()
+    with pytest.raises(ConfigurationError, match=f"{name}={value!r}: give a whole number, at least 1"):
+        await queue.crawl(SimulatedWeb(), follow_links, **options)  # type: ignore[arg-type]
+
+
+async def test_callbacks_of_the_wrong_kind_are_refused(queue: PoliteQueue[object], pages: Pages) -> None:
+    def plain(page: object, reply: object) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="handle=.*: give an asynchronous function"):
+        await queue.crawl(SimulatedWeb(), plain)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="on_error=.*: give a function that is not asynchronous"):
+        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)
+    with pytest.raises(ConfigurationError, match="on_progress=5: give a function"):
+        await queue.crawl(SimulatedWeb(), pages, on_progress=5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="seen=.*: give a set"):
+        await queue.crawl(SimulatedWeb(), pages, seen=["a"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="web=5: give a PoliteSession"):
+        await queue.crawl(5, pages)  # type: ignore[arg-type]
+
+
+async def test_a_queue_can_be_crawled_after_invalid_options(queue: PoliteQueue[object], pages: Pages) -> None:
+    with pytest.raises(ConfigurationError):
+        await queue.crawl(SimulatedWeb(), pages, workers=0)
+    await queue.put(f"{A}/")
+    assert (await queue.crawl(SimulatedWeb(), pages)).pages == 1
+
+
+async def test_a_crawl_leaves_no_task(queue: PoliteQueue[object], pages: Pages) -> None:
+    before = asyncio.all_tasks()
+    await queue.put(f"{A}/")
+    await queue.crawl(SimulatedWeb(), pages)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_finished_crawl_logs_nothing(
+    queue: PoliteQueue[object], pages: Pages, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "politesse.queue")
+    await queue.put(f"{A}/")
+    await queue.crawl(SimulatedWeb(), pages)
+    assert [record for record in caplog.records if "crawl" in record.message] == []

@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import (
+    AccessResult,
+    AddressNotFound,
+    Bound,
+    ComponentFailed,
+    Decided,
+    Event,
+    FileOutcome,
+    Gatekeeper,
+    HeaderOverruled,
+    LongDelay,
+    Match,
+    MatchingBounded,
+    Origin,
+    PacingOptions,
+    Reason,
+    RobotsFetched,
+    SiteFileFetched,
+    Source,
+    Verdict,
+)
+from politesse._log import EventLog
+from politesse.events import HostClosed, HostOpened, LongWait, Publisher, TurnDropped, TurnExpired
+from politesse.ports import FetchResponse
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.conftest import UA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from politesse.testing import Answer
+
+SITE = "https://example.com"
+ORIGIN = Origin.of(SITE)
+AT = 1_800_000_000.0  # 2027-01-15T08:00:00Z, where a ManualClock begins
+STEERING = "\x1b]0;owned\x07\x9b2J\u202e\r\n2026-01-01 CRITICAL forged\u2028"
+
+
+def source(result: AccessResult, **given: float | str) -> Source:
+    robots_url = f"{SITE}/robots.txt"
+    return Source(robots_url, result, None, robots_url, AT, AT + 60.0, **given)  # type: ignore[arg-type]
+
+
+def fetched(result: AccessResult, status: int | None, **given: float | str) -> RobotsFetched:
+    return RobotsFetched(ORIGIN, status, str(given.get("fault", "")), 0.25, source(result, **given))
+
+
+def bounded(url: str = f"{SITE}/x") -> MatchingBounded:
+    match = Match(Reason.DISALLOW_RULE, bound_reached=True)
+    return MatchingBounded(
+        Verdict(url, "examplebot", allowed=False, match=match, source=source(AccessResult.SUCCESSFUL))
+    )
+
+
+def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *, allowed: bool = False) -> Decided:
+    return Decided(Verdict(url, "examplebot", allowed, match or Match(Reason.POLICY_DENY), note=note))
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "level", "text"),
+    [
+        (
+            HostClosed("example.com", AT + 900.0, Bound.RETRY_AFTER, 900.0),
+            "pacing",
+            "WARNING",
+            "example.com is closed until 2027-01-15T08:15:00Z, for 900 s: retry-after",
+        ),
+        (
+            HostClosed("example.com", AT + 899.0, Bound.BACKOFF, 899.0),
+            "pacing",
+            "INFO",
+            "example.com is closed until 2027-01-15T08:14:59Z, for 899 s: backoff",
+        ),
+        (HostOpened("example.com"), "pacing", "INFO", "example.com is open again"),
+        (
+            LongWait("example.com", f"{SITE}/2", 61.0, Bound.IN_FLIGHT, f"{SITE}/1"),
+            "pacing",
+            "INFO",
+            f"{SITE}/2 waits for a turn at example.com, for 61 s or longer: in-flight, held by {SITE}/1",
+        ),
+        (
+            LongWait("example.com", f"{SITE}/2", 61.0, Bound.CRAWL_DELAY, ""),
+            "pacing",
+            "INFO",
+            f"{SITE}/2 waits for a turn at example.com, for 61 s or longer: crawl-delay",
+        ),
+        (
+            TurnExpired("example.com", f"{SITE}/1", 600.0),
+            "pacing",
+            "WARNING",
+            f"The turn of {SITE}/1 has ended after max_turn_s, 600 s: example.com serves the next request",
+        ),
+        (
+            TurnDropped("example.com", f"{SITE}/1"),
+            "pacing",
+            "WARNING",
+            (
+                f"The turn of {SITE}/1 was dropped before its end: use it with `async with`. "
+                "example.com serves the next request"
+            ),
+        ),
+        (
+            HeaderOverruled("example.com", "retry-after", "soon", 60.0),
+            "pacing",
+            "INFO",
+            (
+                "example.com sent a retry-after that is unreadable or out of range, soon: "
+                "the host is closed for 60 s instead"
+            ),
+        ),
+        (
+            HeaderOverruled("example.com", "ratelimit", "?", None),
+            "pacing",
+            "INFO",
+            "example.com sent a ratelimit that is unreadable or out of range, ?: it is ignored",
+        ),
+        (
+            AddressNotFound("example.com", "OSError: no such host"),
+            "pacing",
+            "INFO",
+            "example.com is paced by its name: it has no address (OSError: no such host)",
+        ),
+        (
+            fetched(AccessResult.SUCCESSFUL, 200),
+            "cache",
+            "DEBUG",
+            f"robots.txt of {SITE} was fetched in 0.25 s: 200, successful",
+        ),
+        (
+            fetched(AccessResult.UNREACHABLE, 503, fault="the server answered with status 503", not_before=AT + 60.0),
+            "cache",
+            "INFO",
+            (
+                f"All of {SITE} is disallowed: the server answered with status 503, since 2027-01-15T08:00:00Z; "
+                "robots.txt is fetched again after 2027-01-15T08:01:00Z"
+            ),
+        ),
+        (
+            fetched(AccessResult.TOO_MANY_REQUESTS, 429, fault="status 429", not_before=AT + 900.0),
+            "cache",
+            "WARNING",
+            (
+                f"All of {SITE} is disallowed: status 429, since 2027-01-15T08:00:00Z; "
+                "robots.txt is fetched again after 2027-01-15T08:15:00Z"
+            ),
+        ),
+        (
+            fetched(AccessResult.SUCCESSFUL, 503, fault="status 503"),
+            "cache",
+            "INFO",
+            f"robots.txt of {SITE} cannot be fetched: status 503; the copy of 2027-01-15T08:00:00Z still holds",
+        ),
+        (
+            RobotsFetched(ORIGIN, 200, "", 0.25, source(AccessResult.SUCCESSFUL), truncated=True),
+            "cache",
+            "WARNING",
+            f"robots.txt of {SITE} is longer than the fetcher reads: its last lines do not count",
+        ),
+        (
+            SiteFileFetched(f"{SITE}/data.txt", 404, "", FileOutcome.UNKNOWN),
+            "cache",
+            "DEBUG",
+            f"{SITE}/data.txt was fetched: 404, unknown",
+        ),
+        (
+            SiteFileFetched(f"{SITE}/data.txt", None, "timeout", FileOutcome.RETRY),
+            "cache",
+            "DEBUG",
+            f"{SITE}/data.txt was fetched: timeout, retry",
+        ),
+        (
+            ComponentFailed(None, "store", TimeoutError("late")),
+            "cache",
+            "ERROR",
+            "The store failed for the whole crawl\n  TimeoutError: late",
+        ),
+        (denial(note="paused"), "gate", "DEBUG", f"{SITE}/x is disallowed for examplebot: policy-deny (paused)"),
+        (
+            denial(note="paused", allowed=True),  # mode="report"
+            "gate",
+            "DEBUG",
+            f"{SITE}/x would be disallowed for examplebot: policy-deny (paused)",
+        ),
+        (
+            bounded(),
+            "gate",
+            "WARNING",
+            (
+                f"The rules of {SITE}/robots.txt take too much work to compare them all: "
+                f"those that were not count against {SITE}/x"
+            ),
+        ),
+        (
+            LongDelay(ORIGIN, 3_600.0, "skip"),
+            "gate",
+            "WARNING",
+            f"{SITE} wants 3600 s between requests, more than max_crawl_delay_s: the site is skipped",
+        ),
+    ],
+)
+def test_each_event_has_its_logger_its_level_and_its_sentence(
+    event: Event, name: str, level: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "politesse"):
+        EventLog()(event)
+    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
+        (f"politesse.{name}", level, text)
+    ]
+
+
+@pytest.mark.parametrize("event", [denial(match=Match(Reason.NO_RULE), allowed=True), Event()])
+def test_what_allows_and_what_is_unknown_is_not_logged(event: Event, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "politesse"):
+        EventLog()(event)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        bounded(),
+        LongDelay(ORIGIN, 3_600.0, "cap"),
+        HeaderOverruled("example.com", "retry-after", "soon", 60.0),
+        AddressNotFound("example.com", "OSError"),
+    ],
+)
+def test_state_of_a_site_that_is_published_again_and_again_is_logged_once(
+    event: Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = EventLog()
+    with caplog.at_level(logging.DEBUG, "politesse"):
+        for _ in range(3):
+            log(event)
+    assert len(caplog.records) == 1
+
+
+def hostile() -> list[Event]:
+    url = f"{SITE}/{STEERING}{'a' * 100_000}"
+    return [
+        HostClosed(url, AT, Bound.BACKOFF, 1.0),
+        HostOpened(url),
+        LongWait(url, url, 61.0, Bound.IN_FLIGHT, url),
+        TurnExpired(url, url, 600.0),
+        TurnDropped(url, url),
+        HeaderOverruled(url, "retry-after", url, None),
+        AddressNotFound(url, url),
+        fetched(AccessResult.SUCCESSFUL, 200, fault=url),
+        fetched(AccessResult.UNREACHABLE, 503, fault=url),
+        fetched(AccessResult.UNAVAILABLE, 301, fault=url),
+        SiteFileFetched(url, None, url, FileOutcome.RETRY),
+        ComponentFailed(ORIGIN, "store", ValueError(url)),
+        denial(url, note=url),
+        bounded(url),
+    ]
+
+
+@pytest.mark.parametrize("event", hostile(), ids=lambda event: type(event).__name__)
+def test_hostile_value_forges_no_line_and_fills_no_disk(event: Event, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "politesse"):
+        EventLog()(event)
+    [record] = caplog.records
+    first, *others = record.getMessage().split("\n")
+    assert all(line.isprintable() for line in (first, *others))
+    assert all(line.startswith("  ") for line in others)  # of a traceback
+    assert len(record.getMessage()) < 3_000
+
+
+def test_event_of_a_failing_subscriber_is_shortened(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError(str(event))
+
+    publisher = Publisher()
+    publisher.subscribe(fail)
+    publisher.publish(HostOpened("a" * 100_000))
+    assert len(caplog.text) < 3_000
+
+
+class Unshown:
+    def __str__(self) -> str:
+        raise AssertionError("formatted for nobody")
+
+
+def test_line_that_no_handler_wants_is_not_formatted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "politesse")
+    EventLog()(SiteFileFetched(f"{SITE}/data.txt", None, "", Unshown()))  # type: ignore[arg-type]
+    EventLog()(LongWait("example.com", f"{SITE}/2", 61.0, Unshown(), ""))  # type: ignore[arg-type]
+
+
+def test_library_has_a_null_handler() -> None:
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("politesse").handlers)
+
+
+# The whole way, through the public interface.
+
+
+def lines(caplog: pytest.LogCaptureFixture, *levels: str) -> list[str]:
+    return [
+        f"{one.levelname} {one.name}: {one.getMessage()}"
+        for one in caplog.records
+        if one.name.startswith("politesse.") and one.levelname in levels
+    ]
+
+
+@pytest.fixture
+def fetcher() -> ScriptedFetcher:
+    return ScriptedFetcher({SITE: "User-agent: *\nDisallow: /private\n"})
+
+
+@pytest.fixture(autouse=True)
+def logged(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
+    with caplog.at_level(logging.DEBUG, "politesse"):
+        yield
+
+
+async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_long_and_as_it_ends(
+    caplog: pytest.LogCaptureFixture, clock: ManualClock
+) -> None:
+    fetcher = ScriptedFetcher({SITE: [500, 500, 500, 500, 500, 500, "User-agent: *"]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        while not (verdict := await gate.check(f"{SITE}/")):
+            clock.advance((verdict.not_before or 0.0) - clock.wall())
+    begins, is_long, ends = lines(caplog, "INFO", "WARNING")
+    assert begins.startswith(f"INFO politesse.cache: All of {SITE} is disallowed: the server answered with status 500")
+    assert is_long.startswith(f"WARNING politesse.cache: All of {SITE} is disallowed: the server answered with")
+    assert ", since 2027-01-15T08:00:00Z; robots.txt is fetched again after 2027-01-15T08:1" in is_long
+    assert ends == f"INFO politesse.cache: robots.txt of {SITE} is reachable again: 200, successful"
+
+
+async def test_second_spell_is_logged_like_the_first(caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
+    spell: list[Answer] = [FetchResponse(500, f"{SITE}/robots.txt", {"retry-after": "3600"}), 404]
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: [*spell, *spell]}), clock=clock) as gate:
+        for _ in range(4):
+            await gate.check(f"{SITE}/")
+            clock.advance(86_400.0)
+    levels = [line.split()[0] for line in lines(caplog, "INFO", "WARNING")]
+    assert levels == ["WARNING", "INFO"] * 2
+
+
+async def test_denials_and_fetches_are_logged_for_debugging(
+    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        for page in ("", "private/a", "private/b"):  # the first fetches, the others are hits
+            await gate.check(f"{SITE}/{page}")
+    fetch, *denials = lines(caplog, "DEBUG")
+    assert fetch.endswith(f"robots.txt of {SITE} was fetched in 0 s: 200, successful")
+    because = "is disallowed for examplebot: disallow-rule (line 2, Disallow: /private)"
+    assert denials == [f"DEBUG politesse.gate: {SITE}/private/{page} {because}" for page in "ab"]
+
+
+async def test_denial_is_logged_once_with_subscribers_and_in_report_mode(
+    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
+        gate.subscribe(lambda _: None)
+        await gate.check(f"{SITE}/private/a")
+        gate.peek(f"{SITE}/private/b")
+    assert [line.partition(" for ")[0] for line in lines(caplog, "DEBUG") if "politesse.gate" in line] == [
+        f"DEBUG politesse.gate: {SITE}/private/{page} would be disallowed" for page in "ab"
+    ]
+
+
+async def test_event_of_a_denial_is_not_made_for_nobody(
+    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("politesse._gate.agent.Decided", None)
+    caplog.set_level(logging.INFO, "politesse")
+    async with Gatekeeper(UA, fetcher=fetcher) as gate:
+        assert not await gate.check(f"{SITE}/private/a")
+        assert not gate.peek(f"{SITE}/private/b")
+
+
+async def test_escaped_url_of_a_denial(
+    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(f"{SITE}/private/\u202e")
+    assert any(rf"{SITE}/private/\u202e is disallowed" in line for line in lines(caplog, "DEBUG"))
+
+
+async def test_gates_that_share_a_pacer_log_its_events_once(
+    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    pacing = PacingOptions(scope="shared")
+    seen: list[Event] = []
+    async with (
+        Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as one,
+        Gatekeeper(UA, fetcher=ScriptedFetcher(fetcher.answers), clock=clock, pacing=pacing) as other,
+    ):
+        for gate in (one, other):
+            gate.subscribe(seen.append)
+            await gate.check(f"{SITE}/")
+            async with gate.turn(f"{SITE}/1"):
+                pass
+        async with other.turn(f"{SITE}/2") as turn:
+            turn.observe(429, {"retry-after": "soon"})
+    overruled = [event for event in seen if isinstance(event, HeaderOverruled)]
+    assert len(overruled) == 2  # each gate has its subscriber
+    assert len([line for line in lines(caplog, "INFO") if "retry-after that is unreadable" in line]) == 1
+
+
+async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_opens(
+    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        async with gate.turn(f"{SITE}/") as turn:
+            turn.observe(503, {"Retry-After": "100"})
+        pages = [asyncio.ensure_future(page_of(gate, n)) for n in range(3)]
+        await asyncio.gather(*pages)
+    closes, waits, opens = lines(caplog, "INFO", "WARNING")
+    assert closes.startswith("INFO politesse.pacing: example.com is closed until 2027-01-15T08:01:4")
+    assert closes.endswith("for 100 s: retry-after")
+    assert waits.startswith(f"INFO politesse.pacing: {SITE}/0 waits for a turn at example.com, for ")
+    assert opens == "INFO politesse.pacing: example.com is open again"
+
+
+async def page_of(gate: Gatekeeper, number: int) -> None:
+    async with gate.turn(f"{SITE}/{number}") as turn:
+        turn.observe(200)
