@@ -1,0 +1,65 @@
+"""Ctrl-C and SIGTERM: the first one ends the command in order, the second one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_BY_SIGNAL: Final = 128  # what a shell adds to the number of a signal that ended a program
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+
+
+class Interrupts:
+    """Cancels the current task at the first SIGINT or SIGTERM, and ends the process at the second.
+
+    A context manager, entered by the task that is to be cancelled. Outside of the main thread, where Python handles no
+    signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._received = 0
+        self._previous: dict[int, signal.Handlers | None] = {}
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the command exits with: 130 after SIGINT, 143 after SIGTERM; None without a signal."""
+        return _BY_SIGNAL + self._received if self._received else None
+
+    def __enter__(self) -> Self:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        def interrupt(number: int, _: FrameType | None) -> None:
+            if self._received:
+                _end_now(_BY_SIGNAL + number)
+            self._received = number
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._previous[number] = signal.signal(number, interrupt)  # type: ignore[assignment]
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def _end_now(code: int) -> None:
+    """End the process without waiting for anything; a live table has hidden the cursor."""
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    os._exit(code)
