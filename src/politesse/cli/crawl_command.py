@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 CRAWLER: Final = f"politesse/{__version__} (crawl)"
 DEFAULT_MAX_PAGES: Final = 1_000
 _ERRORS: Final = 400  # and above: such a page says nothing about its site
+_BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 
 
@@ -194,16 +195,19 @@ class CrawlRun:
         await self._records.flush()
 
     def summary(self) -> str:
-        """Return what has become of the URLs, as one line."""
+        """Return what has become of the URLs: one line, and one more if some are left or it ended early."""
         counts = self._records.counts
         left = counts["left"] + sum(map(len, self._left.values()))
-        at = f" at {len(self._left):,} hosts" if left else ""
         elapsed_s = time.monotonic() - self._started_mono
-        return (
+        lines = [
             f"{counts['page']:,} pages, {counts['failed']:,} failed, {counts['redirect']:,} redirects, "
-            f"{counts['disallowed']:,} disallowed in {elapsed_s:.1f} s; {left:,} URLs left{at}"
-            f"{self.ending and f'; {self.ending}'}"
-        )
+            f"{counts['disallowed']:,} disallowed in {elapsed_s:.1f} s"
+        ]
+        if left:
+            lines.append(f"{left:,} URLs left at {len(self._left):,} hosts; {self.ending}")
+        elif self.ending:
+            lines.append(self.ending)
+        return "\n".join(lines)
 
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[bool]) -> AbstractAsyncContextManager[Shown]:
         """Return what shows the progress: a table in a terminal, lines elsewhere.
@@ -218,25 +222,31 @@ class CrawlRun:
         return CrawlView(self._err, gate, queue, self._records).shown()
 
     async def _handle(self, page: CrawlPage[bool], response: aiohttp.ClientResponse) -> None:
-        """Queue the links of a page, and record it, at one go: a page is recorded exactly if it is handled."""
+        """Queue the links of a page, and record it as the last step: if that is not reached, the page is left."""
         await self._records.make_room()
         body = await _read_html(response)
         if page.item:
             self._hosts.add(Origin.of(page.url).host)  # a start URL was redirected here
-        links = self._links(page.url, response, body[:MAX_BYTES]) if body and response.status < _ERRORS else []
+        links = await self._links(page.url, response, body) if body and response.status < _ERRORS else []
+        queued = 0
+        for number, link in enumerate(links):
+            if not number % _BATCH:
+                await asyncio.sleep(0)  # thousands of links must not delay the other pages
+            queued += self._is_wanted(link) and page.put(link)
         content = PageContent(
             response.status,
             response.headers.get("Content-Type", ""),
             None if body is None else min(len(body), MAX_BYTES),
             truncated=body is not None and len(body) > MAX_BYTES,
             links=len(links),
-            queued=sum(page.put(link) for link in links if self._is_wanted(link)),
+            queued=queued,
         )
         self._records.add_page(page, content)
 
-    def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
-        headers = list(response.headers.items())
-        return followable_links(body, url, headers=headers, token=self._plan.options.token)
+    async def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
+        """Return the links of a page; in a thread, because a hostile page takes a second."""
+        headers, token = list(response.headers.items()), self._plan.options.token
+        return await asyncio.to_thread(followable_links, body[:MAX_BYTES], url, headers=headers, token=token)
 
     def _is_wanted(self, link: str) -> bool:
         return not self._plan.same_host or Origin.of(link).host in self._hosts

@@ -112,6 +112,7 @@ class CrawlRecords:
     def __init__(self, file: RecordFile | None, watched: Iterable[str] = ()) -> None:
         self._file = file
         self._redirects = 0
+        self._error: OSError | None = None
         self.counts: Counter[str] = Counter()
         self.undecided = 0
         self.watched = frozenset(watched)
@@ -172,7 +173,12 @@ class CrawlRecords:
         )
 
     def note_progress(self, progress: CrawlProgress) -> None:
-        """Record a redirect if that is what was finished last: no callback but ``on_progress`` reports it."""
+        """Record a redirect if that is what was finished last: no callback but ``on_progress`` reports it.
+
+        Raises the OSError of a record: what ``on_progress`` raises ends the crawl, and what ``handle`` raises does not.
+        """
+        if self._error is not None:
+            raise self._error
         if progress.redirects > self._redirects:
             self._redirects = progress.redirects
             visit = _current(progress.last_url)
@@ -184,10 +190,14 @@ class CrawlRecords:
         self._add("left", url, "left")
 
     def _add(self, outcome: str, url: str, word: str, **more: object) -> None:
+        if self._file is not None:
+            try:
+                self._file.add(json.dumps({"url": url, "outcome": outcome, **more}).encode() + b"\n")
+            except OSError as error:
+                self._error = error
+                raise
         self.counts[outcome] += 1
         self.recent.appendleft((word, url))
-        if self._file is not None:
-            self._file.add(json.dumps({"url": url, "outcome": outcome, **more}).encode() + b"\n")
 
 
 def _current(finished: object) -> Visit:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from politesse.cli.crawl_records import CrawlRecords
 
 _FRAME_S: Final = 0.25
-_HOSTS_EVERY_S: Final = 1.0
+_HOSTS_EVERY_S: Final = 0.5
 _MAX_SHARE: Final = 0.05  # of the time, for looking through the hosts
 _OTHER_LINES: Final = 8  # head, column titles, blank lines, hosts that are not shown, and the one of the cursor
 _GAP: Final = 2
 _QUEUED: Final = 7
-_PACE: Final = 8
+_PACE: Final = 7
 _WORD: Final = 8
 _TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _SLOW_S: Final = 5.0
@@ -115,7 +115,7 @@ class CrawlView:
         return status is not None and (status.in_flight > 0 or any(robots.fetching for robots in status.robots))
 
     def _host_table(self, width: int) -> Table:
-        name = max(min(width // 3, 40), 1)
+        name = max(min(width * 11 // 40, 40), 1)
         state = max(width - name - _QUEUED - _PACE - 3 * _GAP, 1)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", width=width)
         table.add_column("host", width=name, no_wrap=True, overflow="crop")
@@ -135,7 +135,8 @@ class CrawlView:
 
     def _last(self, lines: int, width: int) -> Sequence[Text]:
         last = list(self._records.recent)[:lines]
-        return [Text(f"{word:>{_WORD}}  {cut_middle(url, width - _WORD - _GAP)}", no_wrap=True) for word, url in last]
+        room = width - _WORD - _GAP - _GAP  # the terminal writes ^C after the last line
+        return [Text(f"{word:>{_WORD}}  {cut_middle(url, room)}", no_wrap=True) for word, url in last]
 
 
 def _trouble(status: HostStatus) -> str:

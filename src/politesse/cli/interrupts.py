@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
@@ -14,18 +15,21 @@ if TYPE_CHECKING:
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _BY_SIGNAL: Final = 128  # what a shell adds to the number of a signal that ended a program
+_ECHO_S: Final = 0.2  # a program such as timeout passes the Ctrl-C on that the terminal has sent already
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
 class Interrupts:
     """Cancels the current task at the first SIGINT or SIGTERM, and ends the process at the second.
 
+    A second one within 0.2 s counts as the same.
     A context manager, entered by the task that is to be cancelled. Outside of the main thread, where Python handles no
     signals, it does nothing.
     """
 
     def __init__(self) -> None:
         self._received = 0
+        self._received_mono = 0.0
         self._previous: dict[int, signal.Handlers | None] = {}
 
     @property
@@ -37,9 +41,12 @@ class Interrupts:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
 
         def interrupt(number: int, _: FrameType | None) -> None:
-            if self._received:
+            now_mono = time.monotonic()
+            if self._received and now_mono - self._received_mono > _ECHO_S:
                 _end_now(_BY_SIGNAL + number)
-            self._received = number
+            if self._received:
+                return
+            self._received, self._received_mono = number, now_mono
             if task is not None:
                 loop.call_soon_threadsafe(task.cancel)
 
