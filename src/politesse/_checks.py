@@ -61,14 +61,14 @@ def check_least(name: str, value: int, least: int) -> None:
         raise ConfigurationError(f"{name}={value}: give at least {least}")
 
 
-def check_wait(max_wait_s: float | None) -> None:
-    """Raise ConfigurationError unless ``max_wait_s`` is None or a number of seconds, 0 or more."""
-    if max_wait_s is None:
+def check_wait(name: str, wait_s: float | None) -> None:
+    """Raise ConfigurationError unless ``wait_s`` is None or a number of seconds, 0 or more."""
+    if wait_s is None:
         return
     wanted = "seconds, 0 or more, or None for no limit"
-    check_number("max_wait_s", max_wait_s, wanted)
-    if not max_wait_s >= 0:  # NaN is not
-        raise ConfigurationError(f"max_wait_s={max_wait_s!r}: give {wanted}")
+    check_number(name, wait_s, wanted)
+    if not wait_s >= 0:  # NaN is not
+        raise ConfigurationError(f"{name}={wait_s!r}: give {wanted}")
 
 
 def checked_names(name: str, given: object) -> list[str]:

@@ -78,6 +78,8 @@ class Reason(StrEnum):
     """A host policy of this crawler exempts the host from robots.txt."""
     TOO_SLOW = "too-slow"
     """The site demands a slower pace than this crawler accepts, so the site is not crawled."""
+    WAIT_TOO_LONG = "wait-too-long"
+    """The site makes its pages wait for longer than a queue's ``max_wait_s``; the note names the bound and its end."""
     USAGE_DISALLOWED = "usage-disallowed"
     """The site allows the request, but not a use that this crawler enforces (``enforce_usage``)."""
     USAGE_UNKNOWN = "usage-unknown"
@@ -113,6 +115,7 @@ WORDS: Final = {
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
     Reason.TOO_SLOW: "the site demands a slower pace than this crawler accepts",
+    Reason.WAIT_TOO_LONG: "the site makes its pages wait for longer than this crawler accepts",
     Reason.USAGE_DISALLOWED: "the site does not want its content used for",
     Reason.USAGE_UNKNOWN: "it is unknown whether the site wants its content used for",
     Reason.INVALID_URL: "the URL",

@@ -124,6 +124,7 @@ class Source:
         not_before: Unix time before which the host wants no request, or before which robots.txt is not fetched again;
             None if neither is known.
         of_host: whether ``not_before`` applies to the whole host, as that of a 429 does, or to robots.txt alone.
+        failing_since_wall: Unix time of the first of the failures in a row, where the source is a failure; else None.
     """
 
     robots_url: str
@@ -135,6 +136,7 @@ class Source:
     fault: str = ""
     not_before: float | None = None
     of_host: bool = False
+    failing_since_wall: float | None = None
 
 
 class StatesUsage(Protocol):

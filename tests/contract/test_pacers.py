@@ -109,6 +109,18 @@ class Desk:
             self.clock.advance(min(left, 0.01))
             await settle()
 
+    def published(self) -> list[Event]:
+        """With times to the tenth of a second: a timer may come that much late."""
+        events: list[Event] = []
+        for event in self.events:
+            if isinstance(event, LongWait):
+                events.append(replace(event, wait_s=round(event.wait_s, 1)))
+            elif isinstance(event, TurnExpired):
+                events.append(replace(event, held_s=round(event.held_s, 1)))
+            else:
+                events.append(event)
+        return events
+
     async def jump(self, seconds: float) -> None:
         """In one step, once all has acted that can: for long times in which little happens."""
         await settle()
@@ -930,7 +942,8 @@ async def test_hosts_name_the_pace_the_holder_and_the_waiting(desk: Desk) -> Non
     await desk.pass_time(3.0)
     wall = desk.clock.wall()
     known = desk.pacer.hosts()[HOST]
-    assert (known.not_before_wall, known.held_s) == (pytest.approx(wall + 4.0), pytest.approx(3.0))
+    assert known.not_before_wall == pytest.approx(wall + 4.0)
+    assert known.held_s == pytest.approx(3.0)
     plain = replace(known, not_before_wall=0.0, held_s=3.0)
     assert plain == HostPace(HOST, 7.0, Bound.CRAWL_DELAY, 0.0, None, None, 2, 1, FIRST, 3.0)
     await desk.end(holder.result(), 200)
@@ -1004,16 +1017,14 @@ async def test_a_turn_expires_and_its_host_goes_on(desk: Desk) -> None:
     hung = await desk.ask("hung", url=FIRST)
     waiting = desk.ask("second")
     await desk.jump(599.9)
-    assert hung.under_way
-    assert not waiting.done()
+    assert (hung.under_way, waiting.done()) == (True, False)
     await desk.pass_time(0.2)
-    assert not hung.under_way
-    assert TurnExpired(HOST, FIRST, pytest.approx(600.0, abs=0.01)) in desk.events
+    assert (hung.under_way, waiting.done()) == (False, False)
+    assert TurnExpired(HOST, FIRST, 600.0) in desk.published()
     await desk.pass_time(0.8)
-    assert not waiting.done(), "the interval counts from the expiry"
     await desk.pass_time(0.2)
     assert (await waiting).waited
-    assert desk.granted_at("second") == pytest.approx(601.0, abs=0.02)
+    assert desk.granted_at("second") == pytest.approx(601.0, abs=0.02), "the interval counts from the expiry"
 
 
 async def test_what_is_called_after_the_expiry_has_no_effect(desk: Desk) -> None:
@@ -1122,7 +1133,7 @@ async def test_a_wait_that_will_be_long_is_published_when_it_begins(desk: Desk) 
     for _ in range(3):
         waiting = desk.ask("next", rules=slow, url=SECOND)
         await settle()
-        assert desk.events == [LongWait(HOST, SECOND, pytest.approx(90.0), Bound.CRAWL_DELAY, "")], "once a cause"
+        assert desk.published() == [LongWait(HOST, SECOND, 90.0, Bound.CRAWL_DELAY, "")], "once a cause"
         await desk.jump(90.01)
         await desk.end(await waiting, 200)
 
@@ -1135,7 +1146,7 @@ async def test_a_wait_for_a_request_that_hangs_is_published_after_a_minute(desk:
     await desk.jump(59.9)
     assert not desk.events
     await desk.jump(0.2)
-    assert desk.events == [LongWait(HOST, SECOND, pytest.approx(60.0, abs=0.1), Bound.IN_FLIGHT, FIRST)]
+    assert desk.published() == [LongWait(HOST, SECOND, 60.0, Bound.IN_FLIGHT, FIRST)]
     await desk.jump(300.0)
     assert len(desk.events) == 1
     await desk.end(hung.result(), 200)
@@ -1148,7 +1159,7 @@ async def test_a_wait_that_begins_when_a_request_has_long_hung_is_published_afte
     await desk.jump(59.9)
     assert not desk.events
     await desk.jump(0.2)
-    assert desk.events == [LongWait(HOST, SECOND, pytest.approx(60.0, abs=0.1), Bound.IN_FLIGHT, FIRST)]
+    assert desk.published() == [LongWait(HOST, SECOND, 60.0, Bound.IN_FLIGHT, FIRST)]
 
 
 async def test_a_wait_that_a_closing_makes_long_is_published_for_the_head(desk: Desk) -> None:
@@ -1157,19 +1168,20 @@ async def test_a_wait_that_a_closing_makes_long_is_published_for_the_head(desk: 
         desk.ask(url, url=url)
         await settle()
     await desk.end(permit, 503, {"retry-after": "600"})
-    assert [event for event in desk.events if isinstance(event, LongWait)] == [
-        LongWait(HOST, FIRST, pytest.approx(600.0), Bound.RETRY_AFTER, "")
+    assert [event for event in desk.published() if isinstance(event, LongWait)] == [
+        LongWait(HOST, FIRST, 600.0, Bound.RETRY_AFTER, "")
     ]
 
 
 async def test_a_wait_in_a_long_line_is_published_once(desk: Desk) -> None:
-    async def crawl(number: int) -> None:
+    async def crawl(number: int) -> Permit:
         permit = await desk.pacer.start(desk.request(url=f"https://example.com/{number}"))
         permit.observe(200, {})
         permit.end()
+        return permit
 
     await desk.limit(10.0)
-    desk.tasks += [asyncio.create_task(crawl(number)) for number in range(12)]  # type: ignore[misc]
+    desk.tasks += [asyncio.create_task(crawl(number)) for number in range(12)]
     for _ in range(12):
         await desk.jump(10.01)
     [event] = desk.events

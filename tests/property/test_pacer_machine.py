@@ -1,7 +1,8 @@
 """Everything that can happen to a pacer, in any order: no permit early, none lost, no waiter left behind.
 
 Two agents make requests. The robots.txt of a host states a delay for each, and may state another one at any time; what
-it states for one must never bind the other.
+it states for one must never bind the other. Turns that are held for too long expire, and refusals in a row close a host
+for longer and longer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import LocalPermit
 from politesse.errors import ClosedError, TooFar
+from politesse.events import Event, Publisher, TurnExpired
 from politesse.ports import TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound
@@ -26,6 +28,7 @@ from tests.support.pacing import MIDNIGHT, rules
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
+    from politesse._pacing.slot import Slot
     from politesse.robots import RuleSet
 
 # The second host takes two at once, its delay from start to start.
@@ -39,6 +42,11 @@ TIMER_S: Final = 0.002
 """A timer may come so much late; it is not the interval that is."""
 WALL_S: Final = 1e-4
 """Unix times are coarse in a float, and what is lost adds up in a clock that goes by small steps: closures go by it."""
+MAX_TURN_S: Final = 40.0
+ROUNDED_S: Final = 1e-9
+"""Differences of monotonic times are rounded."""
+BACKOFF_S: Final = 3.0
+MOST_BACKOFF_S: Final = 60.0
 MOST_WATCHERS: Final = 3
 REST_S: Final = 2 * (MOST_WATCHERS + 1) * TIMER_S
 """Time for everybody who can act to act, watchers one after the other."""
@@ -59,6 +67,25 @@ class Host:
         self.befores: list[tuple[LocalPermit, float]] = []
         self.line: list[tuple[object, str]] = []  # those that have run far enough to be in line, and their agents
         self.watching: list[str] = []
+        self.agents: dict[LocalPermit, str] = {}
+        self.answered_s: dict[LocalPermit, float] = {}
+        self.slot: Slot | None = None
+        self.backoff_s = 0.0
+        self.refused_wall = 0.0
+
+    def answered(self, permit: LocalPermit, status: int, after_s: float, now_mono: float, now_wall: float) -> None:
+        """Close it after a refusal, for ``after_s`` at least; halve the backoff after any other answer."""
+        agent = self.agents[permit]
+        first_s = max(BACKOFF_S, 4.0 * max(FLOOR_S, self.delay_s[agent]))
+        elapsed_s = self.answered_s.setdefault(permit, now_mono - permit.started_mono)
+        if status not in {429, 503}:
+            half_s = self.backoff_s / 2
+            self.backoff_s = half_s if half_s >= first_s else 0.0
+            return
+        if not self.backoff_s or now_wall - elapsed_s > self.refused_wall:
+            self.backoff_s = min(max(first_s, 2 * self.backoff_s), MOST_BACKOFF_S)
+        self.refused_wall = now_wall
+        self.closed_mono = max(self.closed_mono, now_mono + max(after_s, self.backoff_s))
 
     def ready_mono(self, agent: str) -> float:
         return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
@@ -85,9 +112,20 @@ class PacerMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock(MIDNIGHT)
-        # Without adaptive delay, jitter and doubling: what is left can be worked out by hand.
-        options = PacingOptions(min_delay_s=FLOOR_S, adaptive_factor=0.0, backoff_min_s=20.0, backoff_max_s=20.0)
-        self.pacer = LocalPacer(options, clock=self.clock, jitter=lambda: 0.0)
+        # Without adaptive delay and jitter: what is left can be worked out by hand.
+        options = PacingOptions(
+            min_delay_s=FLOOR_S,
+            adaptive_factor=0.0,
+            backoff_min_s=BACKOFF_S,
+            backoff_max_s=MOST_BACKOFF_S,
+            max_turn_s=MAX_TURN_S,
+        )
+        publisher = Publisher()
+        publisher.subscribe(self.published)
+        self.pacer = LocalPacer(options, clock=self.clock, jitter=lambda: 0.0, publisher=publisher)
+        self.error: str = ""
+        self.expired: list[LocalPermit] = []
+        self.requests = 0
         self.hosts = {name: Host(at_once) for name, at_once in AT_ONCE.items()}
         for name, at_once in AT_ONCE.items():
             self.pacer.set_limits(name, None, at_once)
@@ -95,7 +133,21 @@ class PacerMachine(RuleBasedStateMachine):
 
     def wants(self, name: str, agent: str) -> TurnRequest:
         self.hosts[name].only_fetched &= self.closed  # from now on an interval is running for a page
-        return TurnRequest(name, name, agent, DELAYS[self.hosts[name].delay_s[agent]])
+        self.requests += 1
+        return TurnRequest(
+            name, name, agent, DELAYS[self.hosts[name].delay_s[agent]], f"https://{name}/{self.requests}"
+        )
+
+    def published(self, event: Event) -> None:
+        """Count a turn that has expired as one that has ended; a subscriber that raises would only be logged."""
+        if isinstance(event, TurnExpired):
+            host = self.hosts[event.host]
+            [permit] = [permit for permit in host.under_way if permit.url == event.url]
+            host.under_way.remove(permit)
+            self._ended(host)
+            self.expired.append(permit)
+            if not MAX_TURN_S - ROUNDED_S <= event.held_s <= MAX_TURN_S + TIMER_S or permit.under_way:
+                self.error = f"it has not expired in time: {event}"
 
     @rule(name=HOSTS, agent=AGENTS, max_wait_s=st.sampled_from((None, None, None, 0.0, 2.0, 30.0)))
     def start(self, name: str, agent: str, max_wait_s: float | None) -> None:
@@ -155,8 +207,17 @@ class PacerMachine(RuleBasedStateMachine):
         host, permit = self._pick(pick)
         host.under_way.append(permit)
         permit.observe(status)
-        if status == 429:
-            host.closed_mono = max(host.closed_mono, self.clock.monotonic() + 20.0)
+        host.answered(permit, status, 0.0, self.clock.monotonic(), self.clock.wall())
+
+    @precondition(lambda self: self.expired)
+    @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 429)))
+    def use_expired(self, pick: int, status: int) -> None:
+        """Nothing that is done with a turn that has expired has an effect."""
+        permit = self.expired[pick % len(self.expired)]
+        permit.observe(status)
+        permit.end()
+        permit.give_back()
+        assert not permit.renew()
 
     def granted(self, host: Host, agent: str, permit: LocalPermit) -> None:
         now = self.clock.monotonic()
@@ -164,6 +225,10 @@ class PacerMachine(RuleBasedStateMachine):
         assert now >= host.ready_mono(agent), "a permit came early"
         assert len(host.under_way) < host.at_once
         host.under_way.append(permit)
+        host.agents[permit] = agent
+        if permit.slot is not host.slot:
+            assert now >= host.closed_mono - WALL_S + host.backoff_s, "a refusal was forgotten early"
+            host.slot, host.backoff_s = permit.slot, 0.0
         host.befores.append((permit, host.last_mono))
         host.last_mono = now
 
@@ -181,10 +246,9 @@ class PacerMachine(RuleBasedStateMachine):
         now = self.clock.monotonic()
         if status is not None:
             permit.observe(status, headers)
+            host.answered(permit, status, 5.0 if after_s else 0.0, now, self.clock.wall())
         permit.end()
         self._ended(host)
-        if status in {429, 503}:
-            host.closed_mono = max(host.closed_mono, now + (5.0 if after_s else 20.0))
 
     @precondition(lambda self: any(host.under_way for host in self.hosts.values()))
     @rule(pick=st.integers(0, 99))
@@ -225,6 +289,7 @@ class PacerMachine(RuleBasedStateMachine):
     def jump(self, seconds: float) -> None:
         """Pass time without letting anybody run: whoever is woken is still to act."""
         self.clock.advance(seconds)
+        self._nothing_is_held_for_too_long()
 
     @rule(rounds=st.integers(1, 3))
     def run(self, rounds: int) -> None:
@@ -252,6 +317,7 @@ class PacerMachine(RuleBasedStateMachine):
             assert not (free and head_ready), "a slot was lost"
             watched = [agent for agent in host.watching if host.ready_mono(agent) + REST_S < now]
             assert not (watched and not host.waiting and free), "a watcher was not called"
+        self._nothing_is_held_for_too_long()
         assert self.pacer.waiting == sum(len(host.waiting) for host in self.hosts.values())
         assert self.pacer.in_flight == sum(len(host.under_way) for host in self.hosts.values())
 
@@ -286,6 +352,12 @@ class PacerMachine(RuleBasedStateMachine):
             self.loop.run_until_complete(settle())
             self._sweep(quietly=True)
             self.loop.close()
+
+    def _nothing_is_held_for_too_long(self) -> None:
+        assert not self.error, self.error
+        late_mono = self.clock.monotonic() - MAX_TURN_S - TIMER_S
+        held = [permit for host in self.hosts.values() for permit in host.under_way if permit.started_mono < late_mono]
+        assert self.closed or not held, "a turn has not expired"
 
     def _ended(self, host: Host) -> None:
         if host.at_once == 1:

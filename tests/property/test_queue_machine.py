@@ -71,12 +71,19 @@ class QueueMachine(RuleBasedStateMachine):
             cache=cache,
         )
         self.queue: PoliteQueue[Put] = PoliteQueue(
-            self.gate, maxsize=MAXSIZE, on_disallowed=self.refused, max_deferrals=2, max_asking=2
+            self.gate,
+            maxsize=MAXSIZE,
+            on_disallowed=self.refused,
+            max_unreachable_s=25.0,
+            max_wait_s=25.0,
+            max_asking=2,
         )
         self.puts = 0
         self.queued: dict[int, Put] = {}
         self.under_way: dict[str, Put] = {}
         self.refusals = 0
+        self.given_up = 0
+        self.granted_turns = 0
         self.emptied = 0  # how often nothing was left to be done
         self.ended_mono: dict[str, float] = {}
         self.closed_mono: dict[str, float] = {}
@@ -94,8 +101,9 @@ class QueueMachine(RuleBasedStateMachine):
         if verdict.reason is Reason.DISALLOW_RULE:
             assert "/private/" in item.url
         else:
-            assert verdict.reason in {Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS}
-        self.leaves(item)
+            assert verdict.reason in {Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.WAIT_TOO_LONG}
+            self.given_up += 1
+        assert self.queued.pop(item.number, None) is item, "refused twice"  # before others: it waits for nothing
         self.refusals += 1
         self.see_if_empty()
 
@@ -109,12 +117,13 @@ class QueueMachine(RuleBasedStateMachine):
         assert now_mono >= self.ended_mono.get(put.host, float("-inf")) + FLOOR_S - EPSILON_S, "too early"
         assert now_mono >= self.closed_mono.get(put.host, float("-inf")) - EPSILON_S, "it asked to be left alone"
         self.leaves(put)
+        self.granted_turns += 1
         self.under_way[put.host] = put
         return put
 
     def leaves(self, put: Put) -> None:
         assert self.queued.pop(put.number, None) is put, "handed out twice"
-        host = self.queue._hosts.get(put.host)
+        host = self.queue._dispatcher.hosts.get(put.host)
         competing = set() if host is None else {key for key, queue in host.origins.items() if not queue.blocked}
         for other in self.queued.values():
             if other.origin == put.origin or (other.host == put.host and Origin.of(other.url) in competing):
@@ -334,6 +343,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.qsize() == statistics.queued == len(self.queued)
         assert statistics.under_way == len(self.under_way)
         assert statistics.refused == self.refusals
+        assert statistics.given_up == self.given_up
+        assert {url for url, _, _ in self.queue.left()} == {put.url for put in self.queued.values()}
+        decided = self.gate.statistics().decisions
+        assert decided == self.granted_turns + self.refusals, "one decision for each URL"
         assert statistics.waiting <= sum(not task.done() for task in self.workers)
         assert statistics.ready <= statistics.hosts
 
@@ -374,8 +387,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert not self.workers, "a worker was not told"
         assert not self.joiners, "join did not end"
         assert not self.putters
-        refused = self.refusals
-        assert self.queue.statistics() == QueueStatistics(0, 0, 0, 0, 0, 0, 0, refused)
+        refused, given_up = self.refusals, self.given_up
+        assert self.queue.statistics() == QueueStatistics(0, 0, 0, 0, 0, 0, 0, refused, given_up)
         assert not [task for task in asyncio.all_tasks(self.loop) if task.get_name().startswith("queue:")]
 
     def pass_time(self, seconds: float) -> None:

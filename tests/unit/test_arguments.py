@@ -191,6 +191,7 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "adaptive_max_s": NUMBER,
         "backoff_min_s": NUMBER,
         "backoff_max_s": NUMBER,
+        "max_turn_s": NUMBER,
         "scope": TEXT,
     },
     Limit: {"min_delay_s": NUMBER, "max_concurrent": WHOLE},
@@ -220,7 +221,9 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
     PoliteQueue: {
         "maxsize": WHOLE,
         "on_disallowed": ("None",),
-        "max_deferrals": WHOLE,
+        "max_unreachable_s": ("None", *NUMBER),
+        "max_wait_s": ("None", *NUMBER),
+        "max_deferrals": ("None", *WHOLE),
         "max_asking": WHOLE,
     },
 }

@@ -107,6 +107,7 @@ class FileEntry:
             fetched_wall=source.fetched_wall - by_s,
             fresh_until_wall=source.fresh_until_wall - by_s,
             not_before=None if source.not_before is None else source.not_before - by_s,
+            failing_since_wall=None if source.failing_since_wall is None else source.failing_since_wall - by_s,
         )
         self.confirmed_wall -= by_s
         self.refresh_wall -= by_s

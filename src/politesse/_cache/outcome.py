@@ -234,8 +234,14 @@ def _standing_of_trouble(
         fault=trouble.fault,
         not_before=until_wall,
         of_host=_is_of_host(trouble, url),
+        failing_since_wall=trouble.since_wall,
     )
     return Standing(source, now_wall, until_wall, refresh_wall=until_wall)
+
+
+def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
+    """Return whether the fetch of an unreachable robots.txt ended in a fault of ``kind``, as ``_meaning`` words it."""
+    return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")
 
 
 def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:

@@ -5,6 +5,9 @@ evidence, ``judge`` judges that, and the judgement becomes a verdict that is cou
 the entry where it is unknown. ``AgentView.peek`` is a shortcut for the usual case; it must return what ``peek`` here
 returns.
 
+A verdict is counted and published when it is given. A queue judges a URL more often than that: when it is put, and each
+time it finds that the host is not ready. So ``judged``, ``learn`` and ``try_turn`` do neither; ``counted`` does.
+
 No user sees an Agent: the methods of AgentView and Gatekeeper are the public ones.
 """
 
@@ -19,13 +22,14 @@ from politesse._gate.judge import Evidence, Judgement, judge, match_without_file
 from politesse._log import GATE
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
+from politesse._pacing.turns import take_now
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
 from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict
+from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from politesse._pacing.held import Turn
     from politesse.clock import Clock
     from politesse.events import Event
+    from politesse.verdict import NotYet
 
 _NO_FILE: Final = RobotsTxt.parse(b"").rules_for("*")
 """The rules of a site without a robots.txt."""
@@ -66,21 +71,30 @@ class Agent:
 
     def peek(self, url: str) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None; see ``AgentView.peek``."""
+        verdict = self.judged(url)
+        return None if verdict is None else self.counted(verdict)
+
+    def judged(self, url: str) -> Verdict | None:
+        """Return what ``peek`` does, neither counted nor published."""
         self.state.check_usable()
         origin, target = split(url)
-        verdict = self.by_policy(url, origin)
-        if verdict is not None:
-            return verdict
+        settled = settle(self._policy(origin))
+        if settled is not None:
+            return self._made(url, settled)
         entry = self.known_entry(origin)
         if entry is not None:
             evidence = self.evidence(url, target, entry)
             return None if evidence is None else self.verdict(evidence, entry)
         match = match_without_file(url, target, self.state.cache.normalise)
-        return self._verdict(url, Judgement(match)) if match.reason is Reason.ROBOTS_TXT else None
+        return self._made(url, Judgement(match)) if match.reason is Reason.ROBOTS_TXT else None
 
     async def check(self, url: str) -> Verdict:
         """Return the verdict on ``url``, fetching what has to be known first; see ``AgentView.check``."""
-        verdict = self.peek(url)
+        return self.counted(await self.learn(url))
+
+    async def learn(self, url: str) -> Verdict:
+        """Return what ``check`` does, neither counted nor published."""
+        verdict = self.judged(url)
         if verdict is None:
             origin, target = split(url)
             entry = await self.entry(origin)
@@ -94,6 +108,8 @@ class Agent:
     def exempted(self, url: str, reason: str) -> Verdict:
         """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
 
+        It is neither counted nor published.
+
         Raises:
             InvalidURL: if ``url`` is none.
             ClosedError: if the gatekeeper is closed.
@@ -102,8 +118,8 @@ class Agent:
         origin, _ = split(url)
         policy = self._policy(origin)
         if policy is not None and policy.deny:
-            return self._verdict(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
-        return self._verdict(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
+            return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
+        return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
 
     def by_policy(self, url: str, origin: Origin) -> Verdict | None:
         """Return the verdict of a host policy that denies or exempts; None where robots.txt decides."""
@@ -140,8 +156,35 @@ class Agent:
         return Evidence(url, target, normalise, policy, entry.source.result, rules, site_usage)
 
     def verdict(self, evidence: Evidence, entry: Entry) -> Verdict:
-        """Return the judgement on ``evidence`` as a verdict, counted and published."""
-        return self._verdict(evidence.url, judge(evidence), entry, evidence.site_usage)
+        """Return the judgement on ``evidence`` as a verdict, neither counted nor published."""
+        return self._made(evidence.url, judge(evidence), entry, evidence.site_usage)
+
+    def counted(self, verdict: Verdict) -> Verdict:
+        """Count and publish a verdict that is given now."""
+        state, match = self.state, verdict.match
+        state.count(match.reason)
+        if state.publisher.subscribers or (not match.allowed and GATE.isEnabledFor(DEBUG)) or match.bound_reached:
+            self.publish_verdict(verdict)
+        return verdict
+
+    def try_turn(self, url: str) -> Turn | NotYet:
+        """Return what ``AgentView.try_turn`` does; the verdict of a turn is neither counted nor published.
+
+        Raises:
+            Disallowed: if ``url`` may not be requested; not counted either, except TOO_SLOW: ``pace_rules`` counts it.
+        """
+        state = self.state
+        state.check_usable()
+        return take_now(self.judged, self, state.pacer, state.clock, url)
+
+    def wait_too_long(self, url: str, answer: NotYet) -> Verdict:
+        """Return the verdict on a URL whose host is not waited for any longer, neither counted nor published."""
+        origin, _ = split(url)
+        note = f"{answer.bound_by} until {utc(answer.not_before)}"
+        judgement = Judgement(WITHOUT_RULE[Reason.WAIT_TOO_LONG], note, answer.not_before)
+        verdict = self._made(url, judgement, self.state.cache.entries.get(str(origin)))
+        verdict.allowed = False  # in report mode, too: it is no matter of permission
+        return verdict
 
     def match(self, url: str, target: str, entry: Entry, name: str) -> Match:
         """Return whether the robots.txt of ``entry`` permits an agent to request ``url``."""
@@ -179,6 +222,18 @@ class Agent:
         delay_s = 0.0 if rules is None else longest_stated_s([rules])
         return delay_s if delay_s > self.state.pacing.max_crawl_delay_s else None
 
+    def known_rules(self, origin: Origin) -> RuleSet | None:
+        """Return the rules of ``origin``; None where it has none, or none are known."""
+        entry = self.state.cache.entries.get(str(origin))
+        return None if entry is None else entry.rules.get(self.name)
+
+    def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
+        """Return whether ``origin`` states what may make a page wait for longer than ``wait_s``, or be TOO_SLOW."""
+        rules = self.known_rules(origin)
+        if rules is None:
+            return False
+        return rules.timetable.is_timed or longest_stated_s([rules]) > min(wait_s, self.state.pacing.max_crawl_delay_s)
+
     def ask_ahead(self, origin: Origin) -> None:
         """Have what a verdict needs fetched, without waiting."""
         if self.known_entry(origin) is None:
@@ -203,9 +258,8 @@ class Agent:
         """
         state = self.state
         state.check_usable()
-        entry = state.cache.entries.get(str(origin))
-        rules = None if entry is None else entry.rules.get(self.name)
-        state.pacer.when_ready(TurnRequest(origin.pacing_host, str(origin), self.name, rules), callback)
+        request = TurnRequest(origin.pacing_host, str(origin), self.name, self.known_rules(origin))
+        state.pacer.when_ready(request, callback)
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
         """Call a bound method with the error to raise when the gatekeeper is closed, before anything else raises it.
@@ -253,18 +307,21 @@ class Agent:
     def _verdict(
         self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
     ) -> Verdict:
-        """Make, count and publish a verdict. ``entry`` is its source, unless a host policy decided."""
+        """Make, count and publish a verdict."""
+        return self.counted(self._made(url, judgement, entry, site_usage))
+
+    def _made(
+        self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
+    ) -> Verdict:
+        """Make a verdict. ``entry`` is its source, unless a host policy decided."""
         state, match = self.state, judgement.match
-        allowed = state.count(match.reason)
         source, age_s = None, 0.0
         if entry is not None and match.reason not in BY_POLICY:
             source, age_s = entry.source, entry.age_s(state.clock.monotonic(), state.clock.wall())
             if judgement.not_before is not None:
                 source = replace(source, not_before=judgement.not_before)
-        verdict = Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
-        if state.publisher.subscribers or (not match.allowed and GATE.isEnabledFor(DEBUG)) or match.bound_reached:
-            self.publish_verdict(verdict)
-        return verdict
+        allowed = match.allowed or state.reports
+        return Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
 
 
 class Exemption:
@@ -283,10 +340,10 @@ class Exemption:
         self._agent = agent
         self._reason = reason
 
-    async def check(self, url: str, /) -> Verdict:
+    async def learn(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""
         return self._agent.exempted(url, self._reason)
 
-    def peek(self, url: str, /) -> Verdict:
+    def judged(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""
         return self._agent.exempted(url, self._reason)

@@ -66,9 +66,9 @@ class EnforcingAgent(Agent):
                 return None
         return self._enforced(self.plain_evidence(url, target, entry), reserved)
 
-    async def check(self, url: str) -> Verdict:
-        """Return the verdict on ``url``, fetching robots.txt and tdmrep.json first; see ``AgentView.check``."""
-        verdict = self.peek(url)
+    async def learn(self, url: str) -> Verdict:
+        """Return the verdict on ``url``, fetching robots.txt and tdmrep.json first; see Agent."""
+        verdict = self.judged(url)
         if verdict is None:
             origin, target = split(url)
             reserved = await self._reservations.learn(origin) if self._needs_tdmrep(target) else None

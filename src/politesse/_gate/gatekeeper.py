@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
+_is_logged: Final = GATE.isEnabledFor  # for denials
 
 
 class AgentView:
@@ -170,7 +171,7 @@ class AgentView:
                 if allowed:
                     state.allowed += 1
                 else:
-                    heard = heard or match.bound_reached or GATE.isEnabledFor(DEBUG)
+                    heard = heard or match.bound_reached or _is_logged(DEBUG)
                     if match.reason is _DISALLOW_RULE:
                         state.disallowed += 1
                         allowed = state.reports
@@ -278,8 +279,8 @@ class AgentView:
         No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
         """
         self._state.check_usable()
-        check_wait(max_wait_s)
-        gate = self if exempt is None else Exemption(self._agent, exempt)
+        check_wait("max_wait_s", max_wait_s)
+        gate = self._agent if exempt is None else Exemption(self._agent, exempt)
         return await take(gate, self._agent, self._state.pacer, self._state.clock, url_text(url), max_wait_s)
 
     def try_turn(self, url: StrOrURL) -> Turn | NotYet:
@@ -295,7 +296,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        return take_now(self, self._agent, self._state.pacer, self._state.clock, url_text(url))
+        return take_now(self.peek, self._agent, self._state.pacer, self._state.clock, url_text(url))
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return what an origin says in its data.txt about its datasets.

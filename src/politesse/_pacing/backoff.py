@@ -4,12 +4,11 @@ Theory of operation. A refusal is a 429 or a 503. It closes the host for our own
 that is later, and never for longer than ``backoff_max_s``. The backoff is remembered and changes by this table; what is
 refused while it was under way at the last refusal is the same refusal, and doubles nothing:
 
-    what happens            backoff of pages                            backoff of robots.txt
-    a refusal, none kept    first_s = max(backoff_min_s, 4 x interval)  first_s = 60 s
-    a refusal, one kept     twice as long, first_s at least, 900 s      twice as long, 3,600 s at most
-                            at most
-    an answer of a page     half as long; below first_s forgotten       half as long; below first_s forgotten
-    quiet, when it is open  forgotten after as long again               forgotten after as long again
+    what happens          backoff of pages                            backoff of robots.txt
+    the first refusal     first_s = max(backoff_min_s, 4 x interval)  first_s = 60 s
+    a further refusal     doubled, to 900 s at most                   doubled, to 3,600 s at most
+    an answer to a page   halved; forgotten if below first_s          halved; forgotten if below first_s
+    quiet after it opens  forgotten after as long again               forgotten after as long again
 
     pages at 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
@@ -148,8 +147,8 @@ class Bearing:
         overruled: tuple[Overruled, ...] = ()
         if status in CLOSING:
             if self._is_new_refusal(self.backoff_s, elapsed_s, now_wall):
-                longest_s = max(_LONGEST_S, options.backoff_min_s)
-                self.backoff_s = _doubled(self.backoff_s, _first_s(options, interval_s), longest_s)
+                first_s = _first_s(options, interval_s)
+                self.backoff_s = min(max(first_s, 2.0 * self.backoff_s), _longest_s(options, _LONGEST_S))
             spread_s = self.backoff_s * (1.0 + _JITTER * jitter)
             overruled = self._close(headers, self.backoff_s, spread_s, now_wall, options)
         elif status is not None and (self.backoff_s or self._fetch_backoff_s):
@@ -165,8 +164,8 @@ class Bearing:
         Without jitter: robots.txt is fetched again when its own backoff is over, and the host must be open then.
         """
         if self._is_new_refusal(self._fetch_backoff_s, elapsed_s, now_wall):
-            longest_s = max(_FETCH_LONGEST_S, options.backoff_min_s)
-            self._fetch_backoff_s = _doubled(self._fetch_backoff_s, _first_fetch_s(options), longest_s)
+            doubled_s = max(_first_fetch_s(options), 2.0 * self._fetch_backoff_s)
+            self._fetch_backoff_s = min(doubled_s, _longest_s(options, _FETCH_LONGEST_S))
         return self._close(headers, self._fetch_backoff_s, self._fetch_backoff_s, now_wall, options)
 
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
@@ -237,8 +236,8 @@ def _first_fetch_s(options: PacingOptions) -> float:
     return max(options.backoff_min_s, min(_FETCH_S, _MOST_TIMES * options.backoff_min_s))
 
 
-def _doubled(backoff_s: float, first_s: float, longest_s: float) -> float:
-    return min(max(first_s, 2.0 * backoff_s), longest_s)
+def _longest_s(options: PacingOptions, longest_s: float) -> float:
+    return min(max(longest_s, options.backoff_min_s), options.backoff_max_s)
 
 
 def _halved(backoff_s: float, first_s: float) -> float:

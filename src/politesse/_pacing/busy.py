@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
 from politesse._pacing.slot import NEVER, Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.slot import Started
 
 _REMEMBERED_S: Final = 600.0
 _MAX_HOSTS: Final = 125_000
@@ -31,6 +35,7 @@ class BusyHosts:
         self._options_of: dict[str, PacingOptions] = {}
         self.slots: dict[str, Slot] = {}
         self.kept_s = max(_REMEMBERED_S, min(options.max_crawl_delay_s, DAY_S))
+        self._beside: dict[Slot, list[Started]] = {}  # those that started after the holder of a slot
         self._last_asked = LastAsked(self.kept_s)  # by host; a FetchedMono where no page was requested since
         self._last_fetched = LastAsked(self.kept_s)  # by origin
 
@@ -49,6 +54,27 @@ class BusyHosts:
         del self.slots[slot.host]
         last_mono = FetchedMono(slot.last_mono) if slot.only_fetched else slot.last_mono
         self._last_asked.keep(slot.host, last_mono, now_mono)
+
+    def start_beside(self, slot: Slot, permit: Started) -> None:
+        """Keep a permit that starts while another one holds its slot."""
+        self._beside.setdefault(slot, []).append(permit)
+
+    def end_beside(self, slot: Slot, permit: Started) -> None:
+        """Let go of one of several permits of a slot."""
+        beside = self._beside[slot]
+        if slot.holder is permit:
+            slot.holder = beside.pop(0)
+        else:
+            beside.remove(permit)
+        if not beside:
+            del self._beside[slot]
+
+    def under_way(self) -> Iterator[Started]:
+        """Return all permits that have not ended."""
+        for slot in self.slots.values():
+            if slot.holder is not None:
+                yield slot.holder
+        yield from chain.from_iterable(self._beside.values())
 
     def count_fetch(self, slot: Slot, origin: str, now_mono: float) -> None:
         """Count a fetch of the robots.txt of an origin at a host."""

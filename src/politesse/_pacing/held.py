@@ -17,6 +17,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
+from politesse._http.ratelimit import quota_fields
+from politesse._pacing.backoff import CLOSING
 from politesse._text import printable
 from politesse.events import TurnDropped
 from politesse.origin import Origin
@@ -53,6 +55,7 @@ class Turn:
     Attributes:
         url: the URL that may be requested.
         verdict: why.
+        may_close: whether an answer was observed that may have closed the host: a 429, a 503 or a quota.
     """
 
     __slots__ = (
@@ -65,6 +68,7 @@ class Turn:
         "_pacer",
         "_permit",
         "_publish",
+        "may_close",
         "url",
         "verdict",
     )
@@ -76,9 +80,11 @@ class Turn:
         self._pacer = pacer
         self._publish = publish
         self._loop = _get_running_loop()
+        self.may_close = False
         self._entered = False
         self._claimed = False
         self._observed = False
+        self.may_close = False
         self._holders: tuple[ref[asyncio.Task[object]], ...] = ()
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
@@ -96,6 +102,7 @@ class Turn:
             return
         self._observed = True
         lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
+        self.may_close = self.may_close or status in CLOSING or bool(quota_fields(lower))
         self._permit.observe(status, lower)
 
     def claim(self) -> bool:
@@ -125,7 +132,7 @@ class Turn:
     @property
     def under_way(self) -> bool:
         """Whether it holds the permit of its host: it has not ended."""
-        return self._permit is not None
+        return self._permit is not None and self._permit.under_way
 
     def report_drop(self) -> None:
         """Publish that its response was garbage collected, unless it has ended."""
@@ -197,7 +204,7 @@ class Turn:
         return TurnDropped(Origin.of(self.url).pacing_host, self.url)
 
     def __repr__(self) -> str:
-        state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
+        state = "ended" if not self.under_way else "under way" if self._entered else "not entered"
         return f"<Turn {printable(self.url)}: {state}>"
 
 

@@ -26,23 +26,22 @@ from typing import TYPE_CHECKING
 
 from politesse._pacing.backoff import CLOSING
 from politesse._pacing.busy import BusyHosts
+from politesse._pacing.held_long import LONG_S, HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import Reports
-from politesse._pacing.slot import Waiter
-from politesse._pacing.under_way import LONG_S, UnderWay
+from politesse._pacing.slot import NEVER, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
-from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.slot import AgentPace, Slot
+    from politesse._pacing.slot import AgentPace, Slot, Started
     from politesse.clock import Clock, Timer
     from politesse.ports import HostPace, TurnRequest
-    from politesse.verdict import NotYet
+    from politesse.verdict import Bound, NotYet
 
 
 class LocalPacer:
@@ -65,13 +64,14 @@ class LocalPacer:
     ) -> None:
         options = options or PacingOptions()
         self._clock = clock
-        self._monotonic = clock.monotonic
-        self._wall = clock.wall
+        self._monotonic, self._wall = clock.monotonic, clock.wall
         self._jitter = jitter
         self._reports = Reports(publisher or Publisher())
         self._busy = BusyHosts(options)
         self._slots = self._busy.slots
-        self._under_way: UnderWay[LocalPermit] = UnderWay(clock, options.max_turn_s, self._expire, self._held_long)
+        self._held_long: HeldLong[Started] = HeldLong(
+            clock, options.max_turn_s, self._busy.under_way, self._reports.expire, self._look_behind
+        )
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
 
@@ -134,20 +134,14 @@ class LocalPacer:
         now_mono, now_wall = self._monotonic(), self._wall()
         if until_wall > now_wall:
             slot = self._busy.slot(host, now_mono)
-            bearing = slot.heard(now_mono, now_wall)
-            before_wall = bearing.closed_until_wall
-            bearing.close(until_wall, bound_by)
-            self._reports.closed(slot, before_wall, now_wall)
+            slot.heard(now_mono, now_wall).close(until_wall, bound_by)
+            self._reports.closed(slot, now_mono, now_wall)
             self._arm(slot)
 
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed; None if it is open."""
         slot = self._slots.get(host)
-        if slot is None or slot.bearing is None:
-            return None
-        now_wall = self._wall()
-        closed_until_wall = slot.heard(self._monotonic(), now_wall).closed_until_wall
-        return closed_until_wall if closed_until_wall > now_wall else None
+        return None if slot is None else slot.closed_until(self._monotonic(), self._wall())
 
     def count_fetch(
         self,
@@ -164,11 +158,9 @@ class LocalPacer:
         self._busy.count_fetch(slot, origin, now_mono)
         if status in CLOSING:
             now_wall = self._wall()
-            bearing = slot.heard(now_mono, now_wall)
-            before_wall = bearing.closed_until_wall
-            overruled = bearing.refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options)
+            overruled = slot.heard(now_mono, now_wall).refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options)
             self._reports.overruled(slot.host, overruled)
-            self._reports.closed(slot, before_wall, now_wall)
+            self._reports.closed(slot, now_mono, now_wall)
         self._arm(slot)
 
     def hosts(self) -> dict[str, HostPace]:
@@ -185,7 +177,7 @@ class LocalPacer:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
         self._wakeups.stop()
-        self._under_way.stop()
+        self._held_long.stop()
         for slot in self._slots.values():
             for waiter in slot.waiters:
                 waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {slot.host}"))
@@ -200,7 +192,7 @@ class LocalPacer:
     @property
     def in_flight(self) -> int:
         """How many permits have not ended."""
-        return len(self._under_way)
+        return sum(slot.in_flight for slot in self._slots.values())
 
     def __len__(self) -> int:
         """How many hosts are busy."""
@@ -216,24 +208,25 @@ class LocalPacer:
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
         bearing = slot.heard(now_mono, now_wall)
-        before_wall = bearing.closed_until_wall
-        jitter = interval_s = 0.0
-        if status in CLOSING:
+        jitter = interval_s = 0.0  # they count for a closing only, and take time
+        if status in CLOSING or bearing.backoff_s:
             jitter, interval_s = self._jitter(), slot.pace_of(permit.agent, now_wall).interval_s
         overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter, interval_s)
         if overruled:
             self._reports.overruled(slot.host, overruled)
-        if bearing.closed_until_wall > before_wall:
-            self._reports.closed(slot, before_wall, now_wall)
-        if len(slot.under_way) < slot.options.max_concurrent:  # else it is armed at the end
+        if bearing.closed_until_wall > now_wall:
+            self._reports.closed(slot, now_mono, now_wall)
+        if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)
 
     def ended(self, permit: LocalPermit, slot: Slot) -> None:
         """End a request."""
         if permit.answered_s is None:
             self.answered(permit, slot, None, NO_HEADERS)
-        slot.remove(permit)
-        self._under_way.remove(permit)
+        if slot.in_flight == 1:  # as ``_leave``, without the call
+            slot.holder, slot.in_flight, slot.ready_for = None, 0, None
+        else:
+            self._leave(slot, permit)
         if slot.options.max_concurrent == 1:
             slot.last_mono = self._monotonic()
             slot.marks += 1
@@ -241,8 +234,7 @@ class LocalPacer:
 
     def given_back(self, permit: LocalPermit, slot: Slot) -> None:
         """Take back a permit with which no request was made."""
-        slot.remove(permit)
-        self._under_way.remove(permit)
+        self._leave(slot, permit)
         slot.unmark(permit)
         self._arm(slot)
 
@@ -254,11 +246,8 @@ class LocalPacer:
         slot.unmark(permit)
         if now_mono < self._ready_mono(slot, permit.agent):
             return False
-        slot.remove(permit)
-        self._under_way.remove(permit)
-        permit.before_mono, permit.started_mono = slot.last_mono, now_mono
-        slot.start(permit)
-        self._under_way.add(permit)
+        permit.before_mono = slot.last_mono
+        slot.stamp(permit, now_mono)
         return True
 
     def _enter(self, request: TurnRequest, now_mono: float) -> tuple[Slot, AgentPace]:
@@ -286,7 +275,7 @@ class LocalPacer:
     def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float) -> bool:
         if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call and the clock
             slot.schedule(agent, now_mono, self._wall())
-        return now_mono >= slot.ready_mono and len(slot.under_way) < slot.options.max_concurrent
+        return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
     def _not_yet(self, slot: Slot, agent: AgentPace) -> NotYet:
         """Return the answer to a request that cannot start now: its own time, or that of the head if it is later."""
@@ -298,12 +287,30 @@ class LocalPacer:
         return slot.not_yet(ready_mono, bound_by, self._monotonic(), self._wall())
 
     def _stamp(self, slot: Slot, agent: AgentPace, url: str, now_mono: float) -> LocalPermit:
+        slot.marks += 1
         permit = LocalPermit(self, slot, agent, url, now_mono)
-        if slot.is_closed:
+        if slot.in_flight == 0:
+            slot.holder = permit
+        else:
+            self._busy.start_beside(slot, permit)
+        slot.in_flight += 1
+        # Also where the end will count: several may be allowed at once before that.
+        slot.last_mono = now_mono
+        if slot.options.max_concurrent > 1:
+            slot.ready_for = None
+        if slot.closed_mono != NEVER:
             self._reports.opened(slot)
-        slot.start(permit)
-        self._under_way.add(permit)
+        if not self._held_long.is_armed:
+            self._held_long.arm()
         return permit
+
+    def _leave(self, slot: Slot, permit: LocalPermit) -> None:
+        if slot.in_flight == 1:
+            slot.holder = None
+        else:
+            self._busy.end_beside(slot, permit)
+        slot.in_flight -= 1
+        slot.ready_for = None
 
     def _join(
         self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool
@@ -326,7 +333,7 @@ class LocalPacer:
             slot.waiters.move_to_end(waiter, last=False)
         if is_head:
             self._arm(slot)
-        self._look_behind(slot, now_mono)
+        self._look_behind(slot.holder, now_mono)
         if (wait_s := self._ready_mono(slot, agent) - now_mono) > LONG_S:
             self._reports.waits(slot, waiter, wait_s, slot.bound_by)
         return waiter, alarm
@@ -347,7 +354,7 @@ class LocalPacer:
 
     def _arm(self, slot: Slot) -> None:
         """Have the slot looked at when the time of what is next has come; a full one is looked at after an end."""
-        if len(slot.under_way) >= slot.options.max_concurrent:
+        if slot.in_flight >= slot.options.max_concurrent:
             return
         # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
         if slot.waiters:
@@ -366,11 +373,11 @@ class LocalPacer:
             if self._is_ready(slot, head.agent, now_mono):
                 head.wake()
             else:
-                self._look_behind(slot, now_mono)
+                self._look_behind(slot.holder, now_mono)
                 self._arm(slot)
         elif slot.watchers:
             self._call_watcher(slot, now_mono)
-        elif not slot.under_way:
+        elif slot.in_flight == 0:
             until_mono = slot.busy_until(self._busy.kept_s, now_mono, self._wall())
             if until_mono > now_mono:
                 self._wakeups.look_later(slot, until_mono)
@@ -386,19 +393,8 @@ class LocalPacer:
                 break
         self._arm(slot)  # the host is forgotten at the last look, unless a request has started
 
-    def _expire(self, permit: LocalPermit, now_mono: float) -> None:
-        permit.expire()
-        self._reports.expired(permit.host, permit.url, now_mono - permit.started_mono)
-
-    def _held_long(self, permit: LocalPermit, now_mono: float) -> None:
-        if permit.slot is not None:
-            self._look_behind(permit.slot, now_mono)
-
-    def _look_behind(self, slot: Slot, now_mono: float) -> None:
-        """Where a full host has been held for long, report what waits for as long: now, or in its time."""
-        if slot.waiters and slot.is_full and slot.under_way[0].started_mono + LONG_S <= now_mono:
-            head = next(iter(slot.waiters))
-            if head.joined_mono + LONG_S <= now_mono:
-                self._reports.waits(slot, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)
-            else:
-                self._wakeups.look_later(slot, head.joined_mono + LONG_S)
+    def _look_behind(self, holder: Started | None, now_mono: float) -> None:
+        """Have a long wait behind a request that is under way for long published: now, or in its time."""
+        slot = None if holder is None else self._slots.get(holder.host)
+        if slot is not None and (again_mono := self._reports.held(slot, now_mono)) is not None:
+            self._wakeups.look_later(slot, again_mono)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.under_way import LONG_S
+from politesse._pacing.held_long import LONG_S
+from politesse._pacing.slot import NEVER
 from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, TurnExpired
 from politesse.verdict import Bound
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from politesse._pacing.backoff import Overruled
+    from politesse._pacing.held_long import Held
     from politesse._pacing.slot import Slot, Waiter
     from politesse.events import Publisher
 
@@ -33,33 +35,29 @@ class Reports:
         for header in headers:
             self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s))
 
-    def closed(self, slot: Slot, before_wall: float, now_wall: float) -> None:
-        """Publish that a host is closed, unless it was closed for about as long before.
-
-        Args:
-            slot: the host.
-            before_wall: until when it was closed before.
-            now_wall: the Unix time.
-        """
+    def closed(self, slot: Slot, now_mono: float, now_wall: float) -> None:
+        """Publish that a host is closed, unless that was published with about the same end."""
         bearing = slot.bearing
-        if bearing is None or bearing.closed_until_wall <= max(now_wall, before_wall):
+        if bearing is None or bearing.closed_until_wall <= now_wall:
             return
-        until_wall, bound_by = bearing.closed_until_wall, bearing.closed_by
-        if slot.is_closed and before_wall > now_wall and until_wall - before_wall < _SAME_S:
+        closed_s, bound_by = bearing.closed_until_wall - now_wall, bearing.closed_by
+        if now_mono + closed_s - slot.closed_mono < _SAME_S:
             return
-        slot.is_closed = True
-        self.publish(HostClosed(slot.host, until_wall, bound_by, until_wall - now_wall))
-        if slot.waiters and until_wall - now_wall > LONG_S:
-            self.waits(slot, next(iter(slot.waiters)), until_wall - now_wall, bound_by)
+        slot.closed_mono = now_mono + closed_s
+        self.publish(HostClosed(slot.host, bearing.closed_until_wall, bound_by, closed_s))
+        if slot.waiters and closed_s > LONG_S:
+            self.waits(slot, next(iter(slot.waiters)), closed_s, bound_by)
 
     def opened(self, slot: Slot) -> None:
         """Publish that a host that was closed has granted a turn again."""
-        slot.is_closed = False
+        slot.closed_mono = NEVER
         self.publish(HostOpened(slot.host))
 
-    def expired(self, host: str, url: str, held_s: float) -> None:
-        """Publish that a turn has expired."""
-        self.publish(TurnExpired(host, url, held_s))
+    def expire(self, permit: Held, now_mono: float) -> None:
+        """End a permit that was held for too long, and publish it; unless it has ended."""
+        if permit.under_way:
+            permit.expire()
+            self.publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
 
     def waits(self, slot: Slot, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
         """Publish a long wait, once for each cause: until a waiter of the host has had its turn within LONG_S again."""
@@ -73,3 +71,14 @@ class Reports:
             slot.long_wait = None
         elif slot.long_wait is None:
             self.waits(slot, waiter, waited_s, Bound.QUEUE)
+
+    def held(self, slot: Slot, now_mono: float) -> float | None:
+        """Publish a long wait for a host that is held for long; return when to look again if it is not long yet."""
+        holder = slot.holder
+        if holder is None or holder.started_mono + LONG_S > now_mono or not slot.waiters or not slot.is_full:
+            return None
+        head = next(iter(slot.waiters))
+        if head.joined_mono + LONG_S > now_mono:
+            return head.joined_mono + LONG_S
+        self.waits(slot, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)
+        return None

@@ -19,10 +19,10 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from politesse._pacing.held_long import HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.reports import Reports
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
-from politesse._pacing.under_way import UnderWay
 from politesse._tasks import ends_within
 from politesse.errors import ConfigurationError, TooFar
 from politesse.ports import Pacer, Permit, TurnRequest
@@ -82,7 +82,7 @@ class ScopedPermit:
         self,
         permits: Sequence[ScopePermit],
         request: TurnRequest,
-        others: UnderWay[ScopedPermit],
+        others: dict[ScopedPermit, None],
         started_mono: float,
         *,
         waited: bool,
@@ -93,7 +93,7 @@ class ScopedPermit:
         self.url = request.url
         self.started_mono = started_mono
         self.waited = waited
-        others.add(self)
+        others[self] = None
 
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
         """Record the answer; it speaks for the key."""
@@ -101,19 +101,19 @@ class ScopedPermit:
 
     def end(self) -> None:
         """End the request in all scopes."""
-        self._others.remove(self)
+        self._others.pop(self, None)
         for permit in self._permits:
             permit.end()
 
     def expire(self) -> None:
         """End it in all scopes because it was held for too long."""
-        self._others.remove(self)
+        self._others.pop(self, None)
         for permit in self._permits:
             permit.expire()
 
     def give_back(self) -> None:
         """End without a request, in all scopes."""
-        self._others.remove(self)
+        self._others.pop(self, None)
         _give_back(self._permits)
 
     @property
@@ -150,8 +150,10 @@ class ScopedPacer:
             "domain": ByDomain,
             "address": lambda: ByAddress(resolver, clock, publisher),
         }
-        self._reports = Reports(publisher)
-        self._under_way: UnderWay[ScopedPermit] = UnderWay(clock, options.max_turn_s, self._expire)
+        self._under_way: dict[ScopedPermit, None] = {}
+        self._held_long: HeldLong[ScopedPermit] = HeldLong(
+            clock, options.max_turn_s, self._under_way.keys, Reports(publisher).expire
+        )
         self._first = make(replace(options, max_turn_s=inf))
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
@@ -271,7 +273,7 @@ class ScopedPacer:
     async def aclose(self) -> None:
         """End all lookups, raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
         self._closed = True
-        self._under_way.stop()
+        self._held_long.stop()
         for pacer in self._pacers:
             await pacer.aclose()
         for finder in self._finders:
@@ -295,11 +297,9 @@ class ScopedPacer:
         return f"<ScopedPacer: {self._pacers!r}>"
 
     def _granted(self, permits: Sequence[ScopePermit], request: TurnRequest, *, waited: bool) -> ScopedPermit:
+        if not self._held_long.is_armed:
+            self._held_long.arm()
         return ScopedPermit(permits, request, self._under_way, self._clock.monotonic(), waited=waited)
-
-    def _expire(self, permit: ScopedPermit, now_mono: float) -> None:
-        permit.expire()
-        self._reports.expired(permit.host, permit.url, now_mono - permit.started_mono)
 
     async def _keys(self, host: str, max_wait_s: float | None) -> list[str]:
         """Return the key of each scope, looking it up if need be; raises TooFar if that takes too long."""

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._pacing.backoff import Bearing
+from politesse._pacing.held_long import Held
 from politesse._pacing.pace import bounded, longest_stated_s, stated_pace
 from politesse._pacing.schedule import Closure, earliest_start
 from politesse.ports import HostPace
@@ -84,18 +85,14 @@ class Waiter:
         self.woken = asyncio.Future(loop=self.woken.get_loop())
 
 
-class Started(Protocol):
+class Started(Held, Protocol):
     """What a slot knows of a permit that has not ended.
 
     Attributes:
-        url: what is requested; empty if that is unknown.
-        started_mono: when it was stamped.
         before_mono: the ``last_mono`` of the slot before it was stamped.
         marks: the value of ``Slot.marks`` when it was stamped (generation counter).
     """
 
-    url: str
-    started_mono: float
     before_mono: float
     marks: int
 
@@ -109,7 +106,8 @@ class Slot:
         agents: what is stated for each agent that has requested a turn.
         longest_s: the longest interval that is stated for any agent at any time of day, or the floor.
         bearing: what its answers say; None before the first.
-        under_way: the permits of the requests that are under way, in the order in which they started.
+        in_flight: how many requests are under way.
+        holder: the permit of the one that has been under way for longest; None for none.
         last_mono: the end of the last request, or the start of it where several may be under way. A fetch of robots.txt
             counts if no request is remembered.
         only_fetched: whether that was a fetch, and nothing has requested a turn since.
@@ -119,7 +117,7 @@ class Slot:
         ready_for: the agent for which these two were worked out; None if they have to be worked out again.
         armed_mono: the time of its valid entry in the heap; None for none.
         waiters: in the order in which they came.
-        is_closed: whether HostClosed was published, and no turn granted since.
+        closed_mono: until when it is closed as HostClosed has it; minus infinity once a turn was granted after that.
         long_wait: what binds the LongWait that was published last; None for none.
         watchers: the callbacks to call when the host is ready and nothing waits, one at a time.
     """
@@ -129,8 +127,10 @@ class Slot:
         "armed_mono",
         "bearing",
         "bound_by",
+        "closed_mono",
+        "holder",
         "host",
-        "is_closed",
+        "in_flight",
         "last_mono",
         "long_wait",
         "longest_s",
@@ -139,7 +139,6 @@ class Slot:
         "options",
         "ready_for",
         "ready_mono",
-        "under_way",
         "waiters",
         "watchers",
     )
@@ -150,7 +149,8 @@ class Slot:
         self.agents: dict[str, AgentPace] = {}
         self.longest_s = options.min_delay_s
         self.bearing: Bearing | None = None
-        self.under_way: tuple[Started, ...] = ()  # nearly always one at the most: an empty one takes no memory
+        self.in_flight = 0
+        self.holder: Started | None = None
         self.last_mono = last_mono
         self.only_fetched = False
         self.marks = 0
@@ -158,7 +158,7 @@ class Slot:
         self.bound_by = Bound.FLOOR
         self.ready_for: AgentPace | None = None
         self.armed_mono: float | None = None
-        self.is_closed = False
+        self.closed_mono = NEVER
         self.long_wait: Bound | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.watchers: list[tuple[AgentPace, Callable[[], None]]] = []  # an empty deque takes 600 octets
@@ -166,32 +166,19 @@ class Slot:
     @property
     def is_full(self) -> bool:
         """Whether as many requests are under way as are allowed at once."""
-        return len(self.under_way) >= self.options.max_concurrent
+        return self.in_flight >= self.options.max_concurrent
 
     @property
     def held_by(self) -> str:
         """The URL whose request has to end before another can start; empty if there is room, or if it is unknown."""
-        return self.under_way[0].url if self.is_full else ""
+        return self.holder.url if self.holder is not None and self.is_full else ""
 
-    def remove(self, permit: Started) -> None:
-        """Take out a permit that has ended."""
-        self.ready_for = None
-        permits = self.under_way
-        if len(permits) == 1:
-            self.under_way = ()
-        else:
-            place = permits.index(permit)
-            self.under_way = permits[:place] + permits[place + 1 :]
-
-    def start(self, permit: Started) -> None:
-        """Put in a permit that was stamped now."""
+    def stamp(self, permit: Started, now_mono: float) -> None:
+        """Stamp a permit again."""
         self.marks += 1
         permit.marks = self.marks
-        self.under_way = (*self.under_way, permit) if self.under_way else (permit,)
-        # Also where the end will count: several may be allowed at once before that.
-        self.last_mono = permit.started_mono
-        if self.options.max_concurrent > 1:
-            self.ready_for = None
+        permit.started_mono = self.last_mono = now_mono
+        self.ready_for = None
 
     def unmark(self, permit: Started) -> None:
         """Take back the stamp of a permit with which no request was made."""
@@ -224,6 +211,13 @@ class Slot:
         self.bearing.follow(now_mono, now_wall)
         self.ready_for = None
         return self.bearing
+
+    def closed_until(self, now_mono: float, now_wall: float) -> float | None:
+        """Return the Unix time until which it is closed; None if it is open."""
+        if self.bearing is None:
+            return None
+        closed_until_wall = self.heard(now_mono, now_wall).closed_until_wall
+        return closed_until_wall if closed_until_wall > now_wall else None
 
     def schedule(self, agent: AgentPace, now_mono: float, now_wall: float) -> None:
         """Work out when the next request of an agent may start, and what binds that."""
@@ -261,19 +255,18 @@ class Slot:
             paces.append((self.ready_mono, pace.interval_s, pace.bound_by))
         self.ready_for = None
         ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
-        bearing, oldest = self.bearing, self.under_way[0] if self.under_way else None
-        closed = bearing is not None and bearing.closed_until_wall > now_wall
+        closed_until_wall, holder = self.closed_until(now_mono, now_wall), self.holder
         return HostPace(
             self.host,
             interval_s,
             bound_by,
             not_before_wall=now_wall + max(0.0, ready_mono - now_mono),
-            closed_until_wall=bearing.closed_until_wall if bearing is not None and closed else None,
-            closed_by=bearing.closed_by if bearing is not None and closed else None,
+            closed_until_wall=closed_until_wall,
+            closed_by=None if self.bearing is None or closed_until_wall is None else self.bearing.closed_by,
             waiting=len(self.waiters),
-            in_flight=len(self.under_way),
-            held_by=oldest.url if oldest is not None else "",
-            held_s=now_mono - oldest.started_mono if oldest is not None else 0.0,
+            in_flight=self.in_flight,
+            held_by=holder.url if holder is not None else "",
+            held_s=now_mono - holder.started_mono if holder is not None else 0.0,
         )
 
     def not_yet(self, ready_mono: float, bound_by: Bound, now_mono: float, now_wall: float) -> NotYet:

@@ -30,6 +30,8 @@ from politesse.ports import TurnRequest
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.ports import Pacer, StatedPace
@@ -43,6 +45,16 @@ class Gate(Protocol):
         """Return the verdict."""
 
     def peek(self, url: str, /) -> Verdict | None:
+        """Return the verdict if it is known now."""
+
+
+class Judging(Protocol):
+    """Answers whether a URL may be requested; its answers are neither counted nor published."""
+
+    async def learn(self, url: str, /) -> Verdict:
+        """Return the verdict, fetching what has to be known first."""
+
+    def judged(self, url: str, /) -> Verdict | None:
         """Return the verdict if it is known now."""
 
 
@@ -61,12 +73,54 @@ class Basis(Protocol):
     def turn_in_the_way(self, host: str, /) -> Turn | None:
         """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
 
+    def counted(self, verdict: Verdict, /) -> Verdict:
+        """Count and publish a verdict that is given."""
+
     def publish(self, event: Event, /) -> None:
         """Publish an event."""
 
 
-async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
-    """Wait for a turn at ``url``; raises what ``AgentView.turn`` says."""
+async def take(gate: Judging, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
+    """Wait for a turn at ``url``; raises what ``AgentView.turn`` says. However often it is judged, that counts once."""
+    question = _Question(gate)
+    try:
+        return await _take(question, agent, pacer, clock, url, max_wait_s)
+    except Disallowed as error:
+        if error.verdict is not question.verdict:
+            question.verdict = None  # too slow: ``pace_rules`` has counted that
+        raise
+    finally:
+        if question.verdict is not None:
+            agent.counted(question.verdict)
+
+
+class _Question:
+    """Asks a gate, and remembers its last answer.
+
+    Attributes:
+        verdict: the last answer; None before the first.
+    """
+
+    __slots__ = ("_gate", "verdict")
+
+    def __init__(self, gate: Judging) -> None:
+        self._gate = gate
+        self.verdict: Verdict | None = None
+
+    def judged(self, url: str) -> Verdict | None:
+        """Return the verdict if it is known now."""
+        verdict = self._gate.judged(url)
+        if verdict is not None:
+            self.verdict = verdict
+        return verdict
+
+    async def learn(self, url: str) -> Verdict:
+        """Return the verdict, fetching what has to be known first."""
+        self.verdict = verdict = await self._gate.learn(url)
+        return verdict
+
+
+async def _take(gate: Judging, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
     origin = Origin.of(url)
     _refuse_to_wait_for_itself(gate, agent, pacer, origin, url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
@@ -96,12 +150,12 @@ async def take(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str, m
         checked_again = True
 
 
-def _refuse_to_wait_for_itself(gate: Gate, agent: Basis, pacer: Pacer, origin: Origin, url: str) -> None:
+def _refuse_to_wait_for_itself(gate: Judging, agent: Basis, pacer: Pacer, origin: Origin, url: str) -> None:
     """Raise TurnHeld if this task holds all the turns that its host grants at once; Disallowed if that is known."""
     held = agent.turn_in_the_way(origin.pacing_host)
     if held is None:
         return
-    verdict = gate.peek(url)
+    verdict = gate.judged(url)
     if verdict is not None:
         _close_if_refused(pacer, origin, verdict)
     raise TurnHeld(url, held_by=held.url)
@@ -116,19 +170,19 @@ class _Made(NamedTuple):
     at_wall: float
 
 
-def _holds_still(gate: Gate, clock: Clock, made: _Made, *, unchanged: bool, checked_again: bool) -> Verdict | None:
+def _holds_still(gate: Judging, clock: Clock, made: _Made, *, unchanged: bool, checked_again: bool) -> Verdict | None:
     """Return the verdict that holds after a wait; None if robots.txt has to be fetched first."""
     passed_s = max(clock.monotonic() - made.at_mono, clock.wall() - made.at_wall)
     usable = made.verdict.age_s + passed_s < DAY_S  # RFC 9309 2.4: no copy older than 24 hours SHOULD be used
     if usable and unchanged:
         return made.verdict
-    verdict = gate.peek(made.verdict.url)
+    verdict = gate.judged(made.verdict.url)
     if verdict is None and usable and checked_again:
         return made.verdict  # fetched for this turn
     return verdict
 
 
-async def _check(gate: Gate, agent: Basis, clock: Clock, url: str, deadline_mono: float | None) -> _Made | None:
+async def _check(gate: Judging, agent: Basis, clock: Clock, url: str, deadline_mono: float | None) -> _Made | None:
     """Return the verdict and what it rests on; None if it does not come before the deadline."""
     origin = Origin.of(url)
 
@@ -136,9 +190,9 @@ async def _check(gate: Gate, agent: Basis, clock: Clock, url: str, deadline_mono
         return _Made(verdict, agent.basis(origin), clock.monotonic(), clock.wall())
 
     async def check() -> _Made:
-        return made(await gate.check(url))  # in one step: a basis that is read later may be another one
+        return made(await gate.learn(url))  # in one step: a basis that is read later may be another one
 
-    verdict = gate.peek(url)
+    verdict = gate.judged(url)
     if verdict is not None:
         return made(verdict)
     if deadline_mono is None:
@@ -148,15 +202,17 @@ async def _check(gate: Gate, agent: Basis, clock: Clock, url: str, deadline_mono
     if not await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking):
         return None
     checked = checking.result()
-    if agent.basis(origin) != checked.basis and (verdict := gate.peek(url)) is not None:
+    if agent.basis(origin) != checked.basis and (verdict := gate.judged(url)) is not None:
         return made(verdict)  # it changed between the end of that task and the next step of this one
     return checked
 
 
-def take_now(gate: Gate, agent: Basis, pacer: Pacer, clock: Clock, url: str) -> Turn | NotYet:
+def take_now(
+    peek: Callable[[str], Verdict | None], agent: Basis, pacer: Pacer, clock: Clock, url: str
+) -> Turn | NotYet:
     """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
     origin = Origin.of(url)
-    verdict = gate.peek(url)
+    verdict = peek(url)
     if verdict is None:
         agent.ask_ahead(origin)
         return NotYet(clock.wall(), Bound.ROBOTS_TXT)

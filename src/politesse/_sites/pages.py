@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._cache.fetching import fetch_guarded, follow
 from politesse._cache.files import SiteFile, SiteFiles
-from politesse._pacing.turns import Basis, Gate, take
+from politesse._pacing.turns import Basis, Gate, Judging, take
 from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
@@ -162,7 +162,7 @@ def _denied(verdict: Verdict) -> SiteFile:
     )
 
 
-class GateAndBasis(Gate, Basis, Protocol):
+class GateAndBasis(Gate, Judging, Basis, Protocol):
     """Answers whether a URL may be requested, and knows the pace of its site."""
 
 

@@ -168,7 +168,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         self, gate: AgentView, *, wraps: httpx.AsyncBaseTransport | None = None, max_wait_s: float | None = None
     ) -> None:
         check_gate(gate, "PoliteTransport")
-        check_wait(max_wait_s)
+        check_wait("max_wait_s", max_wait_s)
         if wraps is not None and not isinstance(wraps, httpx.AsyncBaseTransport):
             raise wrong_type("wraps", wraps, "an asynchronous transport of httpx")
         self._gate = gate

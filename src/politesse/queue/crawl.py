@@ -74,7 +74,7 @@ class CrawledQueue(Generic[Item]):
     statistics: Callable[[], QueueStatistics]
     accepts: Callable[[], bool]
     urls: Callable[[], Iterable[QueuedUrl[Item]]]
-    enter: Callable[[str, Item | None, int, tuple[str, ...], int], None]
+    enter: Callable[[str, Item | None, float, tuple[str, ...], int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ class Crawl(Generic[Item, Response]):
             self._queue.enter(target, queued.item, queued.priority, (*queued.hops, queued.url), 1)
         self._redirects += 1
 
-    def _offer(self, base: str, link: object, item: Item | None, priority: int) -> bool:
+    def _offer(self, base: str, link: object, item: Item | None, priority: float) -> bool:
         """Queue what a link refers to; see ``CrawlPage.put``."""
         url = resolved_link(base, link)
         if url is not None:

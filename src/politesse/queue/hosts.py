@@ -3,7 +3,10 @@
 A robots.txt governs an origin, and load falls on a host, so the URLs of an origin wait together and the origins of a
 host compete for its turns. Both heaps are ordered by priority and then by the time of ``put``. The heap of first URLs
 is cleaned lazily: an entry that is no longer the first of its origin, or whose origin is blocked, stays in it until it
-comes to the top. So ``push_head``, ``has_head`` and ``remove`` cost O(log n), and blocking an origin costs nothing.
+comes to the top. So does a URL that was withdrawn in the heap of its origin, whose top is never withdrawn. So
+``push_head``, ``has_head`` and ``withdraw`` cost O(log n), and blocking an origin costs nothing.
+
+A URL that was withdrawn is still counted in ``size`` until the queue has handed it out or refused it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from politesse.errors import TurnHeld
 from politesse.queue.waiting import WaitingTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from politesse._gate.agent import Agent
     from politesse.origin import Origin
@@ -35,9 +38,10 @@ class QueuedUrl(Generic[Item]):
         hops: the URLs that redirected here, in a crawl.
         attempt: how often it was put in a crawl, because its host was to be asked later.
         in_heads: whether it is in the ``heads`` of its host.
+        withdrawn: whether it competes no more.
     """
 
-    priority: int
+    priority: float
     number: int
     url: str
     item: Item | None
@@ -45,6 +49,7 @@ class QueuedUrl(Generic[Item]):
     hops: tuple[str, ...] = ()
     attempt: int = 1
     in_heads: bool = False
+    withdrawn: bool = False
 
     def __lt__(self, other: QueuedUrl[Item]) -> bool:
         return (self.priority, self.number) < (other.priority, other.number)
@@ -58,7 +63,9 @@ class OriginQueue(Generic[Item]):
         blocked: whether it waits for its robots.txt: for a fetch, or until a deferral is over.
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
         deferrals: how many deferrals followed each other without a URL handed out or refused between them.
+        deferred_wall: the Unix time at which the first of them began; None for none.
         not_before: the Unix time at which the last deferral ends.
+        sorted_by: the rules by which its URLs were sorted last; see DeniedUrls.
     """
 
     host: HostQueue[Item]
@@ -67,7 +74,14 @@ class OriginQueue(Generic[Item]):
     blocked: bool = False
     prefetched: bool = False
     deferrals: int = 0
+    deferred_wall: float | None = None
     not_before: float = 0.0
+    sorted_by: object = None
+
+    def end_deferrals(self) -> None:
+        """Begin the count of deferrals anew: robots.txt was answered."""
+        self.deferrals = 0
+        self.deferred_wall = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -78,8 +92,10 @@ class HostQueue(Generic[Item]):
         key: the pacing host.
         origins: those that have URLs.
         heads: a heap that holds the first URL of each origin that is not blocked, and obsolete entries.
-        size: how many URLs wait, in all origins.
-        scheduled: whether it is in the list of ready hosts, or waits for a call of the pacer.
+        size: how many URLs wait, in all origins, those that were withdrawn included.
+        ready: whether it is in the list of ready hosts.
+        watched: whether the pacer will call back.
+        progress_mono: when the site last let the host have a turn, or did not close it; None before its first wait.
         putters: tasks that wait for room.
     """
 
@@ -87,26 +103,20 @@ class HostQueue(Generic[Item]):
     origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
     heads: list[QueuedUrl[Item]] = field(default_factory=list)
     size: int = 0
-    scheduled: bool = False
+    ready: bool = False
+    watched: bool = False
+    progress_mono: float | None = None
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
-    def add(
-        self,
-        origin: Origin,
-        priority: int,
-        number: int,
-        url: str,
-        item: Item | None,
-        hops: tuple[str, ...] = (),
-        attempt: int = 1,
-    ) -> OriginQueue[Item]:
-        """Queue a URL; return the queue of its origin, whose head ``push_head`` may have to enter."""
-        origin_queue = self.origins.get(origin)
-        if origin_queue is None:
-            origin_queue = self.origins[origin] = OriginQueue(self, origin)
-        heapq.heappush(origin_queue.urls, QueuedUrl(priority, number, url, item, origin_queue, hops, attempt))
-        self.size += 1
-        return origin_queue
+    def origin_queue(self, origin: Origin) -> OriginQueue[Item]:
+        """Return the queue of an origin: a new one, which ``add`` enters, if none of its URLs waits."""
+        return self.origins.get(origin) or OriginQueue(self, origin)
+
+    def add(self, queued: QueuedUrl[Item]) -> None:
+        """Queue a URL; ``push_head`` may have to enter the head of its origin then."""
+        origin_queue = queued.origin_queue
+        self.origins[origin_queue.origin] = origin_queue
+        heapq.heappush(origin_queue.urls, queued)
 
     def push_head(self, origin_queue: OriginQueue[Item]) -> None:
         """Let the first URL of an origin compete, unless the origin is blocked."""
@@ -129,26 +139,28 @@ class HostQueue(Generic[Item]):
         self.has_head()  # removes the obsolete entries before it
         return self.heads[0]
 
-    def remove(self, queued: QueuedUrl[Item]) -> None:
-        """Remove a URL that ``head`` has returned."""
-        origin_queue = queued.origin_queue
-        if origin_queue.urls[0] is queued:
-            heapq.heappop(origin_queue.urls)
-        else:  # a subscriber to the gate's events has put a URL of lower priority number meanwhile
-            origin_queue.urls.remove(queued)
-            heapq.heapify(origin_queue.urls)
-        self.size -= 1
-        if origin_queue.urls:
+    def withdraw(self, queued: QueuedUrl[Item]) -> None:
+        """Let a URL compete no more. It need not be the head: a subscriber may have put another in front of it."""
+        origin_queue, urls = queued.origin_queue, queued.origin_queue.urls
+        queued.withdrawn = True
+        while urls and urls[0].withdrawn:
+            heapq.heappop(urls)
+        if urls:
             self.push_head(origin_queue)
         else:
             del self.origins[origin_queue.origin]
+
+    def competing(self) -> Iterator[QueuedUrl[Item]]:
+        """Yield the URLs that were not withdrawn, in no order."""
+        for origin_queue in self.origins.values():
+            yield from (queued for queued in origin_queue.urls if not queued.withdrawn)
 
 
 def refuse_to_wait_for_itself(agent: Agent, hosts: Iterable[HostQueue[Item]]) -> None:
     """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: there may be no other end."""
     if not in_turn():
         return
-    waiting = [host for host in hosts if host.size]
+    waiting = [host for host in hosts if host.origins]
     held = [agent.turn_in_the_way(host.key) for host in waiting]
     for host, turn in zip(waiting, held, strict=True):
         if turn is not None and None not in held:

@@ -16,52 +16,51 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
-
-from politesse.verdict import Reason, Verdict
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sized
+    from collections.abc import Callable, Mapping, Sized
 
-    from politesse.clock import Clock, Timer
+    from politesse._gate.agent import Agent
+    from politesse.clock import Timer
+    from politesse.origin import Origin
     from politesse.queue.hosts import OriginQueue
+    from politesse.queue.patience import Patience
+    from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 
 _RECENT_S: Final = 0.05  # most sites answer within it; 1,000 that do not are passed in half a second
 _MAX_SLOW: Final = 10_000  # a task and a fetch each: some 100 MB, and at 30 s for each 300 new ones a second
 _MIN_DEFERRAL_S: Final = 1.0  # a wall clock that jumped must not turn a deferral into a busy loop
-_DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN})
 
 
 class RobotsPrefetcher(Generic[Item]):
     """Starts fetches, and reports each origin whose robots.txt is known.
 
     Args:
-        check: the gate's ``check``.
-        clock: the gate's clock.
+        agent: fetches and judges; no verdict is counted.
+        patience: ends deferrals.
         workers: those that wait for a turn; while there are any, as many origins as allowed are fetched.
         max_fetching: how many recent fetches there may be; positive.
-        max_deferrals: how often in a row an origin is deferred.
         on_known: called with an origin that is no longer blocked, and the verdict.
-        on_failure: called with an error that ``check`` raised.
+        on_failure: called with an error that a fetch raised.
     """
 
     def __init__(
         self,
-        check: Callable[[str], Coroutine[Any, Any, Verdict]],
-        clock: Clock,
+        agent: Agent,
+        patience: Patience[Item],
         workers: Sized,
         max_fetching: int,
-        max_deferrals: int,
         on_known: Callable[[OriginQueue[Item], Verdict], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._check = check
-        self._clock = clock
+        self._agent = agent
+        self._patience = patience
+        self._clock = agent.clock
         self._workers = workers
         self._max_fetching = max_fetching
-        self._max_deferrals = max_deferrals
         self._on_known = on_known
         self._on_failure = on_failure
         self._unfetched: deque[OriginQueue[Item]] = deque()
@@ -77,9 +76,9 @@ class RobotsPrefetcher(Generic[Item]):
         return len(self._fetching)
 
     @property
-    def deferred(self) -> int:
-        """How many origins wait for the end of a deferral."""
-        return len(self._deferred)
+    def deferred(self) -> Mapping[Origin, float]:
+        """The origins that wait for the end of a deferral, and the Unix times at which it ends."""
+        return {origin_queue.origin: origin_queue.not_before for origin_queue in self._deferred}
 
     def add(self, origin_queue: OriginQueue[Item]) -> None:
         """Block an origin until its robots.txt is known."""
@@ -101,7 +100,7 @@ class RobotsPrefetcher(Generic[Item]):
         """Block an origin and fetch its robots.txt now, whatever the limits are."""
         origin_queue.blocked = True
         name = f"queue: robots.txt of {origin_queue.origin}"
-        task = asyncio.get_running_loop().create_task(self._check(origin_queue.urls[0].url), name=name)
+        task = asyncio.get_running_loop().create_task(self._agent.learn(origin_queue.urls[0].url), name=name)
         self._fetching[task] = origin_queue
         self._recent[task] = self._clock.call_later(_RECENT_S, partial(self._found_slow, task))
         task.add_done_callback(self._fetched)
@@ -109,15 +108,16 @@ class RobotsPrefetcher(Generic[Item]):
     def defer(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Block an origin until its robots.txt may be fetched again; return False if the verdict is to be applied."""
         not_before = verdict.not_before
-        if not_before is None or not is_deferral(verdict):
+        if not_before is None or not self._patience.defers(origin_queue, verdict):
             return False
+        now_wall = self._clock.wall()
         if not_before != origin_queue.not_before:  # equal: the wall clock was set forward, and nothing was fetched
-            if origin_queue.deferrals >= self._max_deferrals:
-                return False
             origin_queue.not_before = not_before
             origin_queue.deferrals += 1
+        if origin_queue.deferred_wall is None:
+            origin_queue.deferred_wall = now_wall
         origin_queue.blocked = True
-        wait_s = max(not_before - self._clock.wall(), _MIN_DEFERRAL_S)
+        wait_s = max(not_before - now_wall, _MIN_DEFERRAL_S)
         self._deferred[origin_queue] = self._clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
         return True
 
@@ -162,8 +162,3 @@ class RobotsPrefetcher(Generic[Item]):
     def _end_deferral(self, origin_queue: OriginQueue[Item]) -> None:
         del self._deferred[origin_queue]
         self.add(origin_queue)
-
-
-def is_deferral(verdict: Verdict) -> bool:
-    """Return whether a URL is denied only for now: its robots.txt or usage preferences are not known yet."""
-    return not verdict.allowed and verdict.reason in _DEFERRING

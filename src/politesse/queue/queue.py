@@ -1,66 +1,50 @@
 """A queue that hands out only URLs whose host is ready, so that no worker ever waits for one host.
 
-Theory of operation. ``_hosts`` maps each pacing host to its HostQueue, which knows its next URL (hosts.py). A host
-whose next URL is not blocked by an unknown robots.txt is *scheduled*: it is in ``_ready``, a FIFO of hosts, or the
-pacer calls ``_append_ready`` when its time has come: the interval is over, the request in flight has ended, a closure
-or a Visit-time window allows it. RobotsPrefetcher (prefetch.py) holds the blocked origins. ``_workers`` is a FIFO of
-tasks that wait for a turn, one of which is woken for each host that enters ``_ready``.
-
-A worker takes hosts from ``_ready`` and calls ``try_turn`` in its own task. So a turn is stamped when the worker has
-it, and a URL leaves its heap in the same step: a cancellation cannot lose either. What follows depends on the answer:
-
-- a turn: the URL is removed and the host waits for the pacer, which makes the hosts take turns;
-- not yet, because of pace: the host waits for the pacer;
-- not yet, because robots.txt is unknown (the copy ran out): the origin is blocked and fetched, the host stays first;
-- denied, robots.txt unreachable or 429: the origin is deferred, the host stays first;
-- denied otherwise, or deferred too often in a row: the URL is refused, the host stays first.
-
-Nothing is polled: each try is caused by one event at that host. ``put``, a turn and a refusal cost O(log n) in the URLs
-of one host, whatever the number of hosts is. ``close`` lets the queue run empty: deferred origins are waited for. When
-the gate is closed, ``_fail`` cancels all deferrals and wakes every task that waits, which then raises ClosedError.
+What is behind it is in dispatch.py; its theory of operation is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
+import math
+import warnings
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from politesse._checks import check_least, wrong_type
+from politesse._checks import check_least, check_wait, wrong_type
 from politesse._gate.gatekeeper import AgentView, agent_of
-from politesse._pacing.held import Turn, current_task, in_turn
-from politesse.errors import ClosedError, Disallowed, InvalidURL
+from politesse._pacing.held import current_task, in_turn
+from politesse.errors import InvalidURL
 from politesse.origin import Origin, url_text
 from politesse.queue.crawl import CrawledQueue
 from politesse.queue.crawlable import CrawlableQueue
-from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
-from politesse.queue.prefetch import RobotsPrefetcher, is_deferral
+from politesse.queue.dispatch import Dispatcher
+from politesse.queue.patience import Limits
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
-from politesse.queue.waiting import WaitingTasks
-from politesse.verdict import Bound, NotYet, Verdict
+from politesse.verdict import Verdict, utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from politesse.origin import StrOrURL
+    from politesse.queue.hosts import HostQueue
 
 Item = TypeVar("Item")
 
-_BATCH: Final = 100
+_DEPRECATED: Final = "max_deferrals= is deprecated: give max_unreachable_s= and max_wait_s=, in seconds"
 
 
 class PoliteQueue(CrawlableQueue[Item]):
     r"""URLs in, turns out: each as soon as its host is ready, the hosts taking turns.
 
     Within a host the lowest priority goes first, and of the same priority what was put first. A URL that may not be
-    requested is passed to ``on_disallowed`` and counts as done. If robots.txt is unreachable, or was answered with 429,
-    the URLs of its origin are kept until robots.txt may be fetched again, up to ``max_deferrals`` times in a row,
-    counted for the origin and not for each URL; then all of them are refused. The queue belongs to one event loop. Its
-    tasks end with their fetches, at the latest when the gate is closed.
+    requested is passed to ``on_disallowed`` and counts as done; it waits for no interval. If robots.txt is unreachable,
+    or was answered with 429, the URLs of its origin are kept until robots.txt may be fetched again. They are given up,
+    which is to be refused as well, if that would be too late: see ``max_unreachable_s`` and ``max_wait_s``. If the name
+    of the host is not found, that is at once. The queue belongs to one event loop. Its tasks end with their fetches, at
+    the latest when the gate is closed.
 
     Args:
         gate: grants the turns. Callers of ``gate.turn`` for the same host go first.
@@ -68,8 +52,14 @@ class PoliteQueue(CrawlableQueue[Item]):
             under way do not count. Within a turn (in child tasks, too), and in a task that has taken a turn of this
             queue, ``put`` never waits and adds beyond it: the task would wait for itself.
         on_disallowed: called with the item, or the URL if there is no item, and the verdict, by the worker that finds
-            the URL disallowed. If it raises, that worker's ``turn`` raises.
-        max_deferrals: see above; 0 or more.
+            the URL disallowed. If it raises, that worker's ``turn`` raises. The reason of the verdict is WAIT_TOO_LONG
+            for what was given up because of ``max_wait_s``; its note names what bound the wait, and until when.
+        max_unreachable_s: for how many seconds after the first failure in a row robots.txt is fetched again while it is
+            unreachable; 0 or more; None for no limit.
+        max_wait_s: for how many seconds at a stretch a site may make its pages wait: by a Retry-After, a 429 to
+            robots.txt, a Visit-time, or an interval that is longer. The time that a URL waits for others does not
+            count, nor does the crawler's own ``min_delay_s``. 0 or more; None for no limit.
+        max_deferrals: deprecated. How often in a row robots.txt is waited for, in place of the seconds; 0 or more.
         max_asking: how many robots.txt are fetched at once, not counting those that are slow to answer; positive.
 
     Raises:
@@ -90,8 +80,8 @@ class PoliteQueue(CrawlableQueue[Item]):
         ...             async with queue.turn() as turn:
         ...                 print(turn.url, round(clock.monotonic()))  # request it here
         >>> asyncio.run(main())
-        https://a.example/1 1
         https://a.example/private disallow-rule
+        https://a.example/1 1
         https://a.example/2 2
     """
 
@@ -101,73 +91,71 @@ class PoliteQueue(CrawlableQueue[Item]):
         *,
         maxsize: int = 0,
         on_disallowed: Callable[[Item | str, Verdict], object] | None = None,
-        max_deferrals: int = 5,
+        max_unreachable_s: float | None = 300.0,
+        max_wait_s: float | None = 3600.0,
+        max_deferrals: int | None = None,
         max_asking: int = 100,
     ) -> None:
         _check_objects(gate, on_disallowed)
         check_least("maxsize", maxsize, 0)
-        check_least("max_deferrals", max_deferrals, 0)
         check_least("max_asking", max_asking, 1)
+        check_wait("max_wait_s", max_wait_s)
+        check_wait("max_unreachable_s", max_unreachable_s)
+        if max_deferrals is not None:
+            check_least("max_deferrals", max_deferrals, 0)
+            warnings.warn(_DEPRECATED, DeprecationWarning, stacklevel=2)
         self._gate = gate
         self._agent = agent_of(gate)
         self._maxsize = maxsize
-        self._on_disallowed = on_disallowed
-        self._max_asking = max_asking
-        self._hosts: dict[str, HostQueue[Item]] = {}
-        self._ready: deque[HostQueue[Item]] = deque()
-        self._workers = WaitingTasks()
         self._consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
-        self._prefetcher: RobotsPrefetcher[Item] = RobotsPrefetcher(
-            gate.check, self._agent.clock, self._workers, max_asking, max_deferrals, self._unblocked, self._fail
+        limits = Limits(
+            math.inf if max_unreachable_s is None else max_unreachable_s,
+            math.inf if max_wait_s is None else max_wait_s,
+            max_deferrals,
         )
-        self._puts = 0
-        self._size = 0
-        self._under_way = 0
-        self._refused = 0
-        self._closed = False
-        self._failure: BaseException | None = None
-        self._finished = asyncio.Event()
-        self._finished.set()
-        self._agent.when_closed(self._fail)
+        self._dispatcher: Dispatcher[Item] = Dispatcher(
+            self._agent, on_disallowed, limits, max_asking, self._note_refusal
+        )
 
-    async def put(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
+    async def put(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
 
         Args:
             url: what to request.
             item: handed out with it.
-            priority: lower goes first, within the host.
+            priority: lower goes first, within the host; an int or a float.
 
         Raises:
+            TypeError: for a ``url`` that is neither a str nor a yarl.URL, or a ``priority`` of another type.
+            ValueError: for a ``priority`` that is NaN.
             InvalidURL: for a URL that cannot be requested.
-            TypeError: for what is neither a str nor a yarl.URL.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
         url = url_text(url)
-        origin = self._checked_origin(url)
+        origin = self._checked_origin(url, priority)
         while (host := self._full_host(origin)) is not None:
             try:
                 await host.putters.wait()
             finally:
-                self._forget_if_idle(host)
+                self._dispatcher.forget_if_idle(host)
         if not self._is_seen(url):
-            self._add(origin, url, item, priority)
+            self._dispatcher.add(origin, url, item, priority)
 
-    def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: int = 0) -> None:
+    def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
         Raises:
             asyncio.QueueFull: if there is no room, for a producer.
-            InvalidURL, TypeError, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
+            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
         """
         url = url_text(url)
-        origin = self._checked_origin(url)
+        origin = self._checked_origin(url, priority)
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
         if not self._is_seen(url):
-            self._add(origin, url, item, priority)
+            self._dispatcher.add(origin, url, item, priority)
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[QueuedTurn[Item], None]:
@@ -183,13 +171,12 @@ class PoliteQueue(CrawlableQueue[Item]):
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
         self._consumers.add(current_task())
-        turn, queued = await self._take()
+        turn, queued = await self._dispatcher.take()
         try:
             with turn:
                 yield QueuedTurn(turn, queued)
         finally:
-            self._under_way -= 1
-            self._finish_if_done()
+            self._dispatcher.note_end(turn, queued.origin_queue)
 
     async def join(self) -> None:
         """Wait until every URL that was put is done.
@@ -199,46 +186,66 @@ class PoliteQueue(CrawlableQueue[Item]):
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
         self._agent.check_loop()
-        await self._finished.wait()
-        if self._size or self._under_way:
-            self._raise_failure()
+        await self._dispatcher.join()
 
     def close(self) -> None:
         """Accept no more URLs.
 
-        Queued URLs are still handed out, deferred ones too; then ``turn`` raises QueueClosed. Close the gate to stop.
+        Queued URLs are still handed out, deferred ones too, or given up; then ``turn`` raises QueueClosed. Close the
+        gate to stop; ``left`` returns what was not done.
         """
-        self._closed = True
-        for host in self._hosts.values():
-            host.putters.wake_all()
-        self._workers.wake_all()
+        self._dispatcher.close()
 
     def qsize(self) -> int:
         """Return how many URLs wait; turns under way do not count."""
-        return self._size
+        return self._dispatcher.size
+
+    def left(self) -> list[tuple[str, Item | None, float]]:
+        """Return what waits, in the order of ``put``: the URL, item and priority of each, as they were put.
+
+        Turns under way do not count. Also when the queue or the gatekeeper is closed.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper, PoliteQueue
+            >>> from politesse.testing import ScriptedFetcher
+            >>> async def main() -> None:
+            ...     agent = "ExampleBot/1.0 (+https://example.com/bot)"
+            ...     async with Gatekeeper(agent, fetcher=ScriptedFetcher()) as gate:
+            ...         queue = PoliteQueue(gate)
+            ...         await queue.put("https://a.example/1", item="one")
+            ...     print(queue.left())
+            >>> asyncio.run(main())
+            [('https://a.example/1', 'one', 0)]
+        """
+        return [(queued.url, queued.item, queued.priority) for queued in self._dispatcher.left()]
+
+    def deferred(self) -> Mapping[Origin, float]:
+        """Return the origins whose robots.txt is waited for, and the Unix times at which it is fetched again."""
+        return self._dispatcher.deferred()
 
     def statistics(self) -> QueueStatistics:
         """Return what the queue holds now."""
-        return QueueStatistics(
-            queued=self._size,
-            hosts=len(self._hosts),
-            ready=len(self._ready),
-            asking=self._prefetcher.fetching,
-            deferred=self._prefetcher.deferred,
-            under_way=self._under_way,
-            waiting=len(self._workers),
-            refused=self._refused,
-        )
+        return self._dispatcher.statistics()
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._closed else ""
+        held = self.statistics()
+        origins = "1 origin" if held.deferred == 1 else f"{held.deferred} origins"
+        until = held.deferred_until_wall
+        deferred = "" if until is None else f", {origins} deferred until {utc(until)}"
+        closed = ", closed" if self._dispatcher.closed else ""
         return (
-            f"<PoliteQueue: {self._size} queued at {len(self._hosts)} hosts, {len(self._ready)} ready, "
-            f"{self._under_way} under way, {len(self._workers)} workers waiting{closed}>"
+            f"<PoliteQueue: {held.queued} queued at {held.hosts} hosts, {held.ready} ready, "
+            f"{held.under_way} under way, {held.waiting} workers waiting{deferred}{closed}>"
         )
 
-    def _checked_origin(self, url: str) -> Origin:
+    def _checked_origin(self, url: str, priority: float) -> Origin:
         """Return the origin of ``url``; raise InvalidURL now if the gate would raise it later."""
+        given: object = priority
+        if not isinstance(given, int | float):
+            raise TypeError(f"priority={priority!r:.100}: give an int or a float")
+        if math.isnan(priority):
+            raise ValueError("priority=nan: give a number that can be compared")
         try:
             url.encode()
         except UnicodeEncodeError:
@@ -247,183 +254,23 @@ class PoliteQueue(CrawlableQueue[Item]):
 
     def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
         """Return the host if there is no room at it; raise if nothing can be put at all."""
-        self._raise_failure()
-        if self._closed:
+        self._dispatcher.raise_failure()
+        if self._dispatcher.closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
-        host = self._hosts.get(origin.pacing_host)
+        host = self._dispatcher.hosts.get(origin.pacing_host)
         if host is None or not 0 < self._maxsize <= host.size or in_turn():
             return None
         return None if current_task() in self._consumers else host
 
-    def _add(
-        self,
-        origin: Origin,
-        url: str,
-        item: Item | None,
-        priority: int,
-        hops: tuple[str, ...] = (),
-        attempt: int = 1,
-    ) -> None:
-        key = origin.pacing_host
-        host = self._hosts.get(key)
-        if host is None:
-            host = self._hosts[key] = HostQueue(key)
-        self._puts += 1
-        origin_queue = host.add(origin, priority, self._puts, url, item, hops, attempt)
-        self._size += 1
-        if self._failure is not None:
-            return  # a crawl puts back what was under way; nothing hands it out
-        self._finished.clear()
-        if len(origin_queue.urls) == 1 and self._gate.peek(url) is None:
-            self._prefetcher.add(origin_queue)
-        host.push_head(origin_queue)
-        self._schedule(host)
-
     def _crawled(self) -> CrawledQueue[Item]:
-        def enter(url: str, item: Item | None, priority: int, hops: tuple[str, ...], attempt: int) -> None:
-            self._add(Origin.of(url), url, item, priority, hops, attempt)
+        dispatcher = self._dispatcher
 
-        def urls() -> Iterator[QueuedUrl[Item]]:
-            return (
-                queued for host in self._hosts.values() for origin in host.origins.values() for queued in origin.urls
-            )
+        def enter(url: str, item: Item | None, priority: float, hops: tuple[str, ...], attempt: int) -> None:
+            dispatcher.add(Origin.of(url), url, item, priority, hops, attempt)
 
-        return CrawledQueue(self._gate, self.turn, self.join, self.statistics, lambda: not self._closed, urls, enter)
-
-    async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
-        try:
-            while True:
-                self._raise_failure()
-                taken = self._try_ready()
-                if taken is not None:
-                    return taken
-                if self._closed and not self._size:
-                    raise QueueClosed("the queue was closed, and nothing is left in it")
-                if self._ready:
-                    await asyncio.sleep(0)  # a long run of refusals must not starve the loop
-                else:
-                    refuse_to_wait_for_itself(self._agent, self._hosts.values())
-                    self._prefetcher.start_fetches(at_least=self._max_asking)
-                    await self._workers.wait()
-        finally:
-            if self._ready:
-                self._workers.wake()
-
-    def _try_ready(self) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Return the first turn that a ready host grants, or None if a batch of tries finds none."""
-        for _ in range(_BATCH):
-            if not self._ready:
-                break
-            taken = self._try_host(self._ready.popleft())
-            self._prefetcher.start_fetches(at_least=1)
-            if taken is not None:
-                return taken
-        return None
-
-    def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Act on the answer to the next URL of a host, as the theory of operation lists it."""
-        queued = host.head()
-        answer: Turn | NotYet | Verdict
-        try:
-            answer = self._gate.try_turn(queued.url)
-        except Disallowed as disallowed:
-            answer = disallowed.verdict
-        host.scheduled = False
-        origin_queue = queued.origin_queue
-        if isinstance(answer, Turn):
-            origin_queue.deferrals = 0
-            self._under_way += 1
-            self._remove(queued)
-            if host.has_head():
-                self._wait_for_pacer(origin_queue)
-            return answer, queued
-        if isinstance(answer, Verdict):
-            self._defer_or_refuse(queued, answer)
-        elif answer.bound_by is Bound.ROBOTS_TXT:
-            self._prefetcher.fetch(origin_queue)  # whatever the limits are: the gate is fetching it already
-            self._schedule(host, first=True)
-        else:
-            self._wait_for_pacer(origin_queue)
-        return None
-
-    def _defer_or_refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
-        """Act on a denial. It has cost the host nothing, so the host is tried again at once."""
-        origin_queue, host = queued.origin_queue, queued.origin_queue.host
-        if self._prefetcher.defer(origin_queue, verdict):
-            self._schedule(host, first=True)
-            return
-        if not is_deferral(verdict):
-            origin_queue.deferrals = 0
-        self._refused += 1
-        self._remove(queued)
-        self._schedule(host, first=True)
-        try:
-            if self._on_disallowed is not None:
-                self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
-        finally:
-            if self._crawl is not None:
-                self._crawl.note_refusal(queued.url)
-            self._finish_if_done()
-
-    def _remove(self, queued: QueuedUrl[Item]) -> None:
-        host = queued.origin_queue.host
-        host.remove(queued)
-        self._size -= 1
-        self._prefetcher.note_use(queued.origin_queue)
-        host.putters.wake()
-        self._forget_if_idle(host)
-        if self._closed and not self._size:
-            self._workers.wake_all()
-
-    def _forget_if_idle(self, host: HostQueue[Item]) -> None:
-        if not host.size and not host.putters and self._hosts.get(host.key) is host:
-            del self._hosts[host.key]
-
-    def _finish_if_done(self) -> None:
-        if not self._size and not self._under_way:
-            self._finished.set()
-
-    def _schedule(self, host: HostQueue[Item], *, first: bool = False) -> None:
-        """Enter the host as ready unless it is scheduled or blocked; ``first`` if this worker goes on with it."""
-        if host.scheduled or not host.has_head():
-            return
-        host.scheduled = True
-        if first:
-            self._ready.appendleft(host)
-        else:
-            self._append_ready(host)
-
-    def _append_ready(self, host: HostQueue[Item]) -> None:
-        self._ready.append(host)
-        self._workers.wake()
-
-    def _wait_for_pacer(self, origin_queue: OriginQueue[Item]) -> None:
-        """Have the pacer enter the host as ready when its time has come."""
-        origin_queue.host.scheduled = True
-        self._agent.when_ready(origin_queue.origin, partial(self._append_ready, origin_queue.host))
-
-    def _unblocked(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
-        """Let an origin compete whose robots.txt was fetched just now."""
-        host = origin_queue.host
-        host.push_head(origin_queue)
-        if not verdict.allowed:
-            self._schedule(host)
-        elif not host.scheduled:
-            self._wait_for_pacer(origin_queue)  # the fetch counts for the pace: the host is hardly ready
-
-    def _fail(self, error: BaseException) -> None:
-        """Wake every task that waits: nothing more will come."""
-        self._failure = self._failure or error
-        self._prefetcher.stop()
-        for host in self._hosts.values():
-            host.putters.wake_all()
-        self._workers.wake_all()
-        self._finished.set()
-
-    def _raise_failure(self) -> None:
-        self._agent.check_loop()
-        if self._failure is not None:
-            raise ClosedError(f"the gatekeeper gives no more turns, with {self._size} URLs queued") from self._failure
+        return CrawledQueue(
+            self._gate, self.turn, self.join, self.statistics, lambda: not dispatcher.closed, dispatcher.left, enter
+        )
 
 
 def _check_objects(gate: object, on_disallowed: object) -> None:

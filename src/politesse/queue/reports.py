@@ -58,9 +58,9 @@ class CrawlPage(Generic[Item]):
     item: Item | None
     hops: tuple[str, ...]
     attempt: int
-    _put: Callable[[str, object, Item | None, int], bool] = field(repr=False, compare=False)
+    _put: Callable[[str, object, Item | None, float], bool] = field(repr=False, compare=False)
 
-    def put(self, link: str | URL, item: Item | None = None, priority: int = 0) -> bool:
+    def put(self, link: str | URL, item: Item | None = None, priority: float = 0) -> bool:
         """Queue what a link of this page refers to, if it is new. Never waits.
 
         Args:
@@ -88,7 +88,7 @@ class CrawlProgress:
         failed: how many URLs failed: no answer, an answer of 429 or 503 to the last attempt, a redirect that cannot be
             followed, or a ``handle`` that raised.
         redirects: how many answers were redirects.
-        disallowed: how many URLs were refused by robots.txt, or given up because it is unreachable.
+        disallowed: how many URLs were refused by robots.txt, or given up because of a wait; see ``on_disallowed``.
         queued: how many URLs wait.
         under_way: how many URLs are being requested or handled.
         retried: how many requests were repeated after an answer of 429 or 503.

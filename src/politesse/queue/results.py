@@ -48,7 +48,9 @@ class QueueStatistics:
         deferred: how many origins wait until an unreachable robots.txt may be fetched again.
         under_way: how many turns are under way.
         waiting: how many workers wait for a turn.
-        refused: how many URLs were disallowed.
+        refused: how many URLs were disallowed, or given up.
+        given_up: how many of those were given up because of a wait; see PoliteQueue.
+        deferred_until_wall: the Unix time at which the first deferral ends; None for none.
 
     Example:
         >>> import asyncio
@@ -75,6 +77,8 @@ class QueueStatistics:
     under_way: int
     waiting: int
     refused: int
+    given_up: int = 0
+    deferred_until_wall: float | None = None
 
 
 class QueuedTurn(Generic[Item]):

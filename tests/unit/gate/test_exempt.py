@@ -125,11 +125,14 @@ async def test_reason_of_the_request_replaces_that_of_an_exempting_policy(gate: 
 async def test_exempt_request_is_reported_and_counted(gate: Gatekeeper) -> None:
     events: list[Event] = []
     gate.subscribe(events.append)
-    verdict = agent_of(gate).exempted(f"{SITE}/page", WHY)
+    turn = await gate.take_turn(f"{SITE}/page", exempt=WHY)
+    turn.end()
+    verdict = turn.verdict
     assert events == [Decided(verdict)]
     assert (verdict.allowed, verdict.reason, verdict.note) == (True, Reason.POLICY_EXEMPT, WHY)
     gate.set_policy("example.com", HostPolicy(deny=True))
-    assert not agent_of(gate).exempted(f"{SITE}/page", WHY)
+    with pytest.raises(Disallowed):
+        await gate.take_turn(f"{SITE}/page", exempt=WHY)
     statistics = gate.statistics()
     assert (statistics.allowed, statistics.denied) == (1, {Reason.POLICY_DENY: 1})
 

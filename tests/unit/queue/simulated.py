@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from politesse.queue import CrawlPage
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from politesse.queue import CrawlPage
     from politesse.testing import ManualClock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -377,7 +378,7 @@ async def test_one_request_at_a_time_for_each_host_whatever_the_number_of_worker
         await queue.put(f"{B}/{place}")
     await queue.crawl(Web(clock=clock, took_s=3), handle, workers=20)
     for times in starts.values():
-        assert all(later - earlier >= 4 for earlier, later in zip(times, times[1:], strict=False))
+        assert all(later - earlier >= 4 for earlier, later in pairwise(times))
 
 
 async def test_a_slow_handler_does_not_hold_the_host_of_a_body_that_was_read(
@@ -402,13 +403,13 @@ async def test_numbers_that_are_no_counts_are_refused(queue: PoliteQueue[object]
 async def test_callbacks_of_the_wrong_kind_are_refused(queue: PoliteQueue[object], pages: Pages) -> None:
     def plain(page: object, reply: object) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="handle=.*: give an asynchronous function"):
+    with pytest.raises(ConfigurationError, match=r"handle=.*: give an asynchronous function"):
         await queue.crawl(SimulatedWeb(), plain)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="on_error=.*: give a function that is not asynchronous"):
-        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)
+    with pytest.raises(ConfigurationError, match=r"on_error=.*: give a function that is not asynchronous"):
+        await queue.crawl(SimulatedWeb(), pages, on_error=follow_links)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="on_progress=5: give a function"):
         await queue.crawl(SimulatedWeb(), pages, on_progress=5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="seen=.*: give a set"):
+    with pytest.raises(ConfigurationError, match=r"seen=.*: give a set"):
         await queue.crawl(SimulatedWeb(), pages, seen=["a"])  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="web=5: give a PoliteSession"):
         await queue.crawl(5, pages)  # type: ignore[arg-type]

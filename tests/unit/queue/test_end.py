@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import AgentView, ClosedError, Gatekeeper, Verdict
+from politesse import ClosedError, Gatekeeper, Verdict
+from politesse._gate.agent import Agent
 from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, fetch_task, running_timers, waiting
 
 if TYPE_CHECKING:
-    from politesse.origin import StrOrURL
     from politesse.testing import ScriptedFetcher
 
 
@@ -274,15 +274,15 @@ async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(
     assert str(raised.value.__cause__) == "the gatekeeper was closed"
 
 
-async def test_check_that_raises_an_unexpected_error_ends_the_queue(fetcher: ScriptedFetcher) -> None:
-    class FailingView(AgentView):
-        __slots__ = ()
+async def test_fetch_that_raises_an_unexpected_error_ends_the_queue(
+    fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_agent: Agent, url: str) -> Verdict:
+        raise LookupError(url)
 
-        async def check(self, url: StrOrURL) -> Verdict:
-            raise LookupError(url)
-
+    monkeypatch.setattr(Agent, "learn", fail)
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock()) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(FailingView(gate._parts, gate.identity))
+        queue: PoliteQueue[object] = PoliteQueue(gate)
         await queue.put(f"{A}/1")
         async with waiting(queue, 2) as workers:
             results = await asyncio.gather(*workers, return_exceptions=True)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from politesse.origin import Origin
-from politesse.queue.hosts import HostQueue, OriginQueue
+from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
 from tests.unit.queue.crawl import A
 
 
 def put(host: HostQueue[int], priority: int, number: int, url: str = A) -> OriginQueue[int]:
     """Queue a URL with its number as the item, and let it compete."""
-    origin_queue = host.add(Origin.of(url), priority, number, url, number)
+    origin_queue = host.origin_queue(Origin.of(url))
+    host.add(QueuedUrl(priority, number, url, number, origin_queue))
     host.push_head(origin_queue)
     return origin_queue
 
@@ -24,7 +25,7 @@ def test_urls_of_lower_priority_go_first_and_then_those_that_were_put_first() ->
     numbers = []
     while host.has_head():
         numbers.append(host.head().item)
-        host.remove(host.head())
+        host.withdraw(host.head())
     assert numbers == [1, 3, 0, 2]
 
 
@@ -33,13 +34,13 @@ def test_url_put_in_front_before_the_head_is_removed_is_next() -> None:
     head = host.head()
     assert head.item == 0
     put(host, -1, 10)
-    host.remove(head)
+    host.withdraw(head)
     order = []
     while host.has_head():
         order.append(host.head().item)
-        host.remove(host.head())
+        host.withdraw(host.head())
     assert order == [10, *range(1, 10)]
-    assert (host.size, host.origins) == (0, {})
+    assert host.origins == {}
 
 
 def test_blocked_origin_has_no_head_and_gets_it_once_when_it_is_unblocked() -> None:

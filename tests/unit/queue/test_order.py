@@ -117,7 +117,7 @@ async def test_hosts_outside_their_visit_time_sleep_without_a_worker(
     clock = ManualClock(midnight, autojump=True)
     fetcher.answers[A] = "User-agent: *\nVisit-time: 0600-0700\n"
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate)
+        queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=None)
         for origin in (A, B):
             await queue.put(f"{origin}/1")
         async with queue.turn() as turn:

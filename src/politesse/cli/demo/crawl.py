@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HREF = re.compile(r'href="([^"]*)"')
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _COME_AGAIN: Final = frozenset({429, 503})
-_OUT_OF_REACH: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS})
+_OUT_OF_REACH: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.WAIT_TOO_LONG})
 
 
 class Crawler:
@@ -30,23 +30,18 @@ class Crawler:
         gate: settles what may be requested, and when.
         session: requests the pages.
         max_attempts: how often a page is requested that is answered with 429 or 503.
-        max_deferrals: how often in a row a robots.txt that cannot be had is waited for.
 
     Attributes:
         refused: how many URLs robots.txt forbids, targets of redirects included.
-        left: how many were left because their robots.txt could not be had.
+        left: how many were given up because their robots.txt could not be fetched, or their site had them wait.
         repeated: how many requests were put again because the server asked to come later.
         failed: how many pages could not be fetched.
     """
 
-    def __init__(
-        self, gate: AgentView, session: aiohttp.ClientSession, *, max_attempts: int = 3, max_deferrals: int = 4
-    ) -> None:
+    def __init__(self, gate: AgentView, session: aiohttp.ClientSession, *, max_attempts: int = 3) -> None:
         self._session = session
         self._max_attempts = max_attempts
-        self._queue: PoliteQueue[int] = PoliteQueue(
-            gate, on_disallowed=self._turned_away, max_deferrals=max_deferrals
-        )  # its items count the attempts
+        self._queue: PoliteQueue[int] = PoliteQueue(gate, on_disallowed=self._turned_away)  # its items count attempts
         self._seen: set[URL] = set()
         self.refused = self.left = self.repeated = self.failed = 0
 

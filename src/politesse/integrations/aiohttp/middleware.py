@@ -66,7 +66,7 @@ class RobotsMiddleware:
         check_types({"pace": (pace, bool)}, required=True)
         if max_wait_s is not None and not pace:
             raise ConfigurationError(f"max_wait_s={max_wait_s!r}: needs pace=True; without it no turn is waited for")
-        check_wait(max_wait_s)
+        check_wait("max_wait_s", max_wait_s)
         self._gate = gate
         self._pace = pace
         self._max_wait_s = max_wait_s

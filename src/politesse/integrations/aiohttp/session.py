@@ -121,7 +121,7 @@ class PoliteSession:
         if isinstance(gate, str):
             gate = self._own_gate = Gatekeeper(gate)
         check_gate(gate, "PoliteSession")
-        check_wait(max_wait_s)
+        check_wait("max_wait_s", max_wait_s)
         check_types({"session": (session, aiohttp.ClientSession)})
         self._gate = gate
         self._own_session = session is None

@@ -1,0 +1,384 @@
+"""Hands out the URLs of hosts that are ready, and refuses what is denied or given up: what is behind PoliteQueue.
+
+Theory of operation. ``_hosts`` maps each pacing host to its HostQueue, which knows its next URL (hosts.py). A host
+whose next URL is not blocked by an unknown robots.txt is *ready*, in the FIFO ``_ready``, or *watched*: the pacer calls
+``_pacer_ready`` when its time has come: the interval is over, the request in flight has ended, a closure or a
+Visit-time window allows it. RobotsPrefetcher (prefetch.py) holds the blocked origins, DeniedUrls (denied.py) the URLs
+that are to be refused. ``_workers`` is a FIFO of tasks that wait for a turn, one of which is woken for each host that
+enters ``_ready``.
+
+A worker takes hosts from ``_ready`` and calls ``try_turn`` in its own task. So a turn is stamped when the worker has
+it, and a URL leaves its heap in the same step: a cancellation cannot lose either. What follows depends on the answer:
+
+- a turn: the URL is removed and the host waits for the pacer, which makes the hosts take turns;
+- not yet, because of pace: the host waits for the pacer, or the URL is given up and the host stays first (patience.py);
+- not yet, because robots.txt is unknown (the copy ran out): the origin is blocked and fetched, the host stays first;
+- denied, robots.txt unreachable or 429: the origin is deferred, the host stays first;
+- denied otherwise, or deferred for too long: the URL is refused, the host stays first.
+
+A watched host may become ready before the pacer calls: a turn has ended with an answer that may have closed it, or it
+has made no progress for ``max_wait_s``. The call that comes later finds it ready, or with nothing that competes, and
+does nothing. Nothing is polled: each try is caused by one event at that host. ``put``, a turn and a refusal cost
+O(log n) in the URLs of one host, whatever the number of hosts is. A decision is counted with a turn or a refusal, and
+with nothing else.
+
+``close`` lets the queue run empty: deferred origins are waited for. When the gate is closed, ``_fail`` cancels all
+timers and wakes every task that waits, which then raises ClosedError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from politesse._pacing.held import Turn
+from politesse.errors import ClosedError, Disallowed
+from politesse.queue.denied import DeniedUrls
+from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
+from politesse.queue.patience import Limits, Patience, is_given_up
+from politesse.queue.prefetch import RobotsPrefetcher
+from politesse.queue.results import QueueClosed, QueueStatistics
+from politesse.queue.waiting import WaitingTasks
+from politesse.verdict import Bound, Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from politesse._gate.agent import Agent
+    from politesse.origin import Origin
+
+Item = TypeVar("Item")
+
+_BATCH: Final = 100
+
+
+class Dispatcher(Generic[Item]):
+    """What is queued, and who waits for it.
+
+    Args:
+        agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
+        on_disallowed: see PoliteQueue.
+        limits: for how long is waited.
+        max_asking: see PoliteQueue.
+        note_refusal: called with each URL that was refused.
+
+    Attributes:
+        hosts: those that have URLs, or tasks that wait for room, by pacing host.
+        size: how many URLs wait.
+        closed: whether no more URLs come.
+        on_refused: called with the URL when one was refused, after ``on_disallowed``.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        on_disallowed: Callable[[Item | str, Verdict], object] | None,
+        limits: Limits,
+        max_asking: int,
+        note_refusal: Callable[[str], None],
+    ) -> None:
+        self._agent = agent
+        self._on_disallowed = on_disallowed
+        self._max_asking = max_asking
+        self._note_refusal = note_refusal
+        self.hosts: dict[str, HostQueue[Item]] = {}
+        self._ready: deque[HostQueue[Item]] = deque()
+        self._workers = WaitingTasks()
+        self._patience: Patience[Item] = Patience(agent.clock, limits, self._look)
+        self._prefetcher: RobotsPrefetcher[Item] = RobotsPrefetcher(
+            agent, self._patience, self._workers, max_asking, self._unblocked, self.fail
+        )
+        self._denied: DeniedUrls[Item] = DeniedUrls(self._is_denied)
+        self._puts = 0
+        self.size = 0
+        self._under_way = 0
+        self._refused = 0
+        self._given_up = 0
+        self.closed = False
+        self.on_refused: Callable[[str], None] | None = None
+        self._failure: BaseException | None = None
+        self._finished = asyncio.Event()
+        self._finished.set()
+        agent.when_closed(self.fail)
+
+    async def join(self) -> None:
+        """Wait until nothing waits and nothing is under way; raises what ``PoliteQueue.join`` says."""
+        await self._finished.wait()
+        if self.size or self._under_way:
+            self.raise_failure()
+
+    def close(self) -> None:
+        """Let the queue run empty."""
+        self.closed = True
+        for host in self.hosts.values():
+            host.putters.wake_all()
+        self._workers.wake_all()
+
+    def deferred(self) -> Mapping[Origin, float]:
+        """Return the origins that wait for the end of a deferral, and the Unix times at which it ends."""
+        return self._prefetcher.deferred
+
+    def left(self) -> list[QueuedUrl[Item]]:
+        """Return the URLs that wait, in the order of ``put``."""
+        left = [*self._denied.urls]
+        for host in self.hosts.values():
+            left += host.competing()
+        return sorted(left, key=attrgetter("number"))
+
+    def statistics(self) -> QueueStatistics:
+        """Return what is held now."""
+        deferred = self.deferred()
+        return QueueStatistics(
+            queued=self.size,
+            hosts=len(self.hosts),
+            ready=len(self._ready),
+            asking=self._prefetcher.fetching,
+            deferred=len(deferred),
+            under_way=self._under_way,
+            waiting=len(self._workers),
+            refused=self._refused,
+            given_up=self._given_up,
+            deferred_until_wall=min(deferred.values(), default=None),
+        )
+
+    def add(
+        self,
+        origin: Origin,
+        url: str,
+        item: Item | None,
+        priority: float,
+        hops: tuple[str, ...] = (),
+        attempt: int = 1,
+    ) -> None:
+        """Queue a URL; with the URLs that redirected to it, and the number of the attempt, in a crawl."""
+        key = origin.pacing_host
+        host = self.hosts.get(key)
+        if host is None:
+            host = self.hosts[key] = HostQueue(key)
+        self._puts += 1
+        host.size += 1
+        self.size += 1
+        queued = QueuedUrl(priority, self._puts, url, item, host.origin_queue(origin), hops, attempt)
+        if self._failure is None:
+            self._finished.clear()
+            self._enter(queued)
+        else:
+            host.add(queued)  # a crawl puts back what was under way; nothing hands it out
+
+    def _enter(self, queued: QueuedUrl[Item]) -> None:
+        """Let a URL compete, or have it refused."""
+        origin_queue, host = queued.origin_queue, queued.origin_queue.host
+        verdict = self._agent.judged(queued.url)
+        if verdict is not None and self._patience.refuses(origin_queue, verdict):
+            queued.withdrawn = True
+            self._denied.urls.append(queued)
+            self._workers.wake()
+            return
+        host.add(queued)
+        if verdict is None and len(origin_queue.urls) == 1:
+            self._prefetcher.add(origin_queue)
+        host.push_head(origin_queue)
+        self._schedule(host)
+
+    async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
+        """Wait for a turn; raises what ``PoliteQueue.turn`` says."""
+        try:
+            while True:
+                self.raise_failure()
+                taken = self._try_some()
+                if taken is not None:
+                    return taken
+                if self.closed and not self.size:
+                    raise QueueClosed("the queue was closed, and nothing is left in it")
+                if not self._ready:
+                    self._denied.sort_some()
+                if self._ready or self._denied:
+                    await asyncio.sleep(0)  # a long run of refusals must not starve the loop
+                else:
+                    refuse_to_wait_for_itself(self._agent, self.hosts.values())
+                    self._prefetcher.start_fetches(at_least=self._max_asking)
+                    await self._workers.wait()
+        finally:
+            if self._ready or self._denied:
+                self._workers.wake()
+
+    def _try_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
+        """Refuse what is denied; return the first turn that a ready host grants, None if a batch of tries has none."""
+        for _ in range(_BATCH):
+            taken = None
+            if self._denied.urls:
+                self._refuse_denied(self._denied.urls.popleft())
+            elif self._ready:
+                taken = self._try_host(self._ready.popleft())
+            else:
+                break
+            self._prefetcher.start_fetches(at_least=1)
+            if taken is not None:
+                return taken
+        return None
+
+    def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, QueuedUrl[Item]] | None:
+        """Act on the answer to the next URL of a host, as the theory of operation lists it."""
+        host.ready = False
+        if not host.has_head():  # refused meanwhile
+            return None
+        queued = host.head()
+        origin_queue = queued.origin_queue
+        try:
+            answer = self._agent.try_turn(queued.url)
+        except Disallowed as disallowed:
+            self._defer_or_refuse(queued, disallowed.verdict)
+            return None
+        if isinstance(answer, Turn):
+            self._agent.counted(answer.verdict)
+            origin_queue.end_deferrals()
+            self._under_way += 1
+            self._remove(queued)
+            self._patience.note_progress(host)
+            if host.has_head():
+                self._wait_for_pacer(origin_queue)
+            return answer, queued
+        if answer.bound_by is Bound.ROBOTS_TXT:
+            self._prefetcher.fetch(origin_queue)  # whatever the limits are: the gate is fetching it already
+            self._look(host, first=True)
+        elif self._patience.waits(host, answer):
+            self._wait_for_pacer(origin_queue)
+        else:
+            self._refuse(queued, self._agent.wait_too_long(queued.url, answer))
+        return None
+
+    def _defer_or_refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
+        """Act on a denial."""
+        if self._prefetcher.defer(queued.origin_queue, verdict):
+            self._look(queued.origin_queue.host, first=True)
+        else:
+            self._refuse(queued, verdict)
+
+    def _refuse_denied(self, queued: QueuedUrl[Item]) -> None:
+        """Refuse a URL that was denied when it was sorted, unless that has changed."""
+        verdict = self._agent.judged(queued.url)
+        origin_queue = queued.origin_queue
+        if verdict is not None and self._patience.refuses(origin_queue, verdict):
+            self._refuse(queued, verdict)
+        else:
+            again = origin_queue.host.origin_queue(origin_queue.origin)
+            self._enter(replace(queued, origin_queue=again, in_heads=False, withdrawn=False))
+
+    def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
+        """Count a URL as done that is not requested. It has cost the host nothing, so the host is tried at once."""
+        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+            self._agent.counted(verdict)
+        given_up = is_given_up(verdict)
+        if not given_up:
+            queued.origin_queue.end_deferrals()
+        self._refused += 1
+        self._given_up += given_up
+        at_head = not queued.withdrawn
+        self._remove(queued)
+        if at_head:
+            self._look(queued.origin_queue.host, first=True)
+        try:
+            if self._on_disallowed is not None:
+                self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
+        finally:
+            self._note_refusal(queued.url)
+            self._finish_if_done()
+
+    def _remove(self, queued: QueuedUrl[Item]) -> None:
+        host = queued.origin_queue.host
+        if not queued.withdrawn:
+            host.withdraw(queued)
+        host.size -= 1
+        self.size -= 1
+        self._prefetcher.note_use(queued.origin_queue)
+        host.putters.wake()
+        self.forget_if_idle(host)
+        if self.closed and not self.size:
+            self._workers.wake_all()
+
+    def forget_if_idle(self, host: HostQueue[Item]) -> None:
+        """Drop a host that has no URL, and no task that waits for room."""
+        if not host.size and not host.putters and self.hosts.get(host.key) is host:
+            del self.hosts[host.key]
+            self._patience.forget(host)
+
+    def _is_denied(self, queued: QueuedUrl[Item]) -> bool:
+        verdict = self._agent.judged(queued.url)
+        return verdict is not None and self._patience.refuses(queued.origin_queue, verdict)
+
+    def _finish_if_done(self) -> None:
+        if not self.size and not self._under_way:
+            self._finished.set()
+
+    def note_end(self, turn: Turn, origin_queue: OriginQueue[Item]) -> None:
+        """Have the host tried at once if the answer may have closed it for long: URLs may have to be given up."""
+        self._under_way -= 1
+        self._finish_if_done()
+        host = self.hosts.get(origin_queue.host.key)
+        if host is None:
+            return
+        self._patience.note_progress(host)
+        if turn.may_close or self._agent.may_wait_long(origin_queue.origin, self._patience.limits.max_wait_s):
+            self._look(host)
+
+    def _schedule(self, host: HostQueue[Item]) -> None:
+        """Enter the host as ready unless the pacer will."""
+        if not host.watched:
+            self._look(host)
+
+    def _look(self, host: HostQueue[Item], *, first: bool = False) -> None:
+        """Enter the host as ready unless it is, or has no head; ``first`` if this worker goes on with it."""
+        if host.ready or not host.has_head():
+            return
+        host.ready = True
+        if first:
+            self._ready.appendleft(host)
+        else:
+            self._ready.append(host)
+            self._workers.wake()
+
+    def _wait_for_pacer(self, origin_queue: OriginQueue[Item]) -> None:
+        """Have the pacer enter the host as ready when its time has come."""
+        host = origin_queue.host
+        self._patience.watch(host)
+        if not host.watched:
+            host.watched = True
+            self._agent.when_ready(origin_queue.origin, partial(self._pacer_ready, host))
+
+    def _pacer_ready(self, host: HostQueue[Item]) -> None:
+        host.watched = False
+        self._look(host)
+
+    def _unblocked(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
+        """Let an origin compete whose robots.txt was fetched just now."""
+        host, origin = origin_queue.host, origin_queue.origin
+        host.push_head(origin_queue)
+        rules = self._agent.known_rules(origin)
+        if not verdict.allowed or rules is not origin_queue.sorted_by:
+            origin_queue.sorted_by = rules
+            self._denied.sort(origin_queue)
+            self._workers.wake()
+        if not verdict.allowed or self._agent.may_wait_long(origin, self._patience.limits.max_wait_s):
+            self._schedule(host)
+        elif not host.ready:
+            self._wait_for_pacer(origin_queue)  # the fetch counts for the pace: the host is hardly ready
+
+    def fail(self, error: BaseException) -> None:
+        """Wake every task that waits: nothing more will come."""
+        self._failure = self._failure or error
+        self._prefetcher.stop()
+        self._patience.stop()
+        for host in self.hosts.values():
+            host.putters.wake_all()
+        self._workers.wake_all()
+        self._finished.set()
+
+    def raise_failure(self) -> None:
+        """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""
+        self._agent.check_loop()
+        if self._failure is not None:
+            raise ClosedError(f"the gatekeeper gives no more turns, with {self.size} URLs queued") from self._failure

@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import asyncio
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from politesse import ConfigurationError, Gatekeeper, PacingOptions, Reason
+from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import Bound
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import UA, A, B, Log, Refusals, running_timers, waiting
+
+if TYPE_CHECKING:
+    from politesse import Event
+
+DAY_S = 86_400
+
+
+def gone(origin: str) -> FetchFault:
+    return FetchFault(FaultKind.DNS, "no such host", f"{origin}/robots.txt")
+
+
+async def test_forty_hosts_of_which_eight_answer_503_end_within_six_minutes(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+    for place in range(40):
+        origin = f"https://h{place}.example"
+        fetcher.answers[origin] = 503 if place % 5 == 0 else 404
+        for page in range(5):
+            await queue.put(f"{origin}/{page}")
+    log = Log(queue, clock)
+    await log.drain(workers=8, took_s=0.1)
+    assert clock.monotonic() < 360
+    assert len(set(log.urls)) == 32 * 5
+    assert log.handed[-1][1] < 20  # live hosts do not wait for dead ones
+    assert {verdict.reason for _, verdict in refused.verdicts} == {Reason.UNREACHABLE}
+    assert len(refused.verdicts) == 8 * 5
+    assert queue.statistics().given_up == 8 * 5
+
+
+async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_it(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = gone(A)
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+    for place in range(3):
+        await queue.put(f"{A}/{place}")
+    await queue.put(f"{B}/1")
+    await Log(queue, clock).drain()
+    assert clock.monotonic() < 5
+    assert refused.items == [f"{A}/{place}" for place in range(3)]
+    verdict = refused.verdicts[0][1]
+    assert verdict.reason is Reason.UNREACHABLE
+    assert verdict.source is not None
+    assert verdict.source.fault == "dns: no such host"
+    assert fetcher.count(A) == 1
+
+
+async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = 503
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    async with waiting(queue):
+        await queue.join()
+        given_up_mono = clock.monotonic()
+        await queue.put(f"{A}/2")
+        await queue.join()
+        assert clock.monotonic() - given_up_mono < 1
+    assert fetcher.count(A) == 3
+
+
+async def test_a_retry_after_that_ends_later_is_not_waited_for(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = FetchResponse(503, f"{A}/robots.txt", {"retry-after": "301"})
+    fetcher.answers[B] = [FetchResponse(503, f"{B}/robots.txt", {"retry-after": "299"}), 404]
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    async with waiting(queue):
+        await queue.join()
+        assert clock.monotonic() < 1
+    await queue.put(f"{B}/1")
+    async with queue.turn() as turn:
+        assert turn.url == f"{B}/1"
+
+
+@pytest.mark.parametrize(("max_wait_s", "waits"), [(3_700.0, True), (3_500.0, False), (None, True), (inf, True)])
+async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, max_wait_s: float | None, *, waits: bool
+) -> None:
+    fetcher.answers[A] = [FetchResponse(429, f"{A}/robots.txt", {"retry-after": "3600"}), 404]
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused, max_wait_s=max_wait_s)
+    await queue.put(f"{A}/1")
+    log = Log(queue, clock)
+    await log.drain()
+    assert log.urls == ([f"{A}/1"] if waits else [])
+    assert [verdict.reason for _, verdict in refused.verdicts] == ([] if waits else [Reason.TOO_MANY_REQUESTS])
+    assert (clock.monotonic() < 1) is not waits
+
+
+@pytest.mark.parametrize("later", [0, 2, 100])
+async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once(
+    gate: Gatekeeper, clock: ManualClock, later: int
+) -> None:
+    """Today ``join`` waits for a day."""
+    refused = Refusals()
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+    for place in range(1 + later):
+        await queue.put(f"{A}/{place}", priority=place)
+    async with queue.turn() as turn:
+        turn.observe(429, {"Retry-After": "7200"})
+        ended_mono, ended_wall = clock.monotonic(), clock.wall()
+    async with waiting(queue):
+        await queue.join()
+    assert clock.monotonic() - ended_mono < 1
+    assert refused.items == [f"{A}/{1 + place}" for place in range(later)]
+    for _, verdict in refused.verdicts:
+        assert (verdict.allowed, verdict.reason) == (False, Reason.WAIT_TOO_LONG)
+        assert verdict.not_before == pytest.approx(ended_wall + 7_200)
+        assert verdict.note.startswith(f"{Bound.RETRY_AFTER} until 20")
+    assert queue.statistics().given_up == later
+
+
+async def test_a_visit_time_that_opens_in_hours_is_not_waited_for(fetcher: ScriptedFetcher) -> None:
+    midnight = 1_800_057_600.0
+    clock = ManualClock(midnight, autojump=True)
+    fetcher.answers[A] = "User-agent: *\nVisit-time: 0600-0700\n"
+    fetcher.answers[B] = "User-agent: *\nVisit-time: 0030-0700\n"
+    refused = Refusals()
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+        for origin in (A, B):
+            await queue.put(f"{origin}/1")
+        log = Log(queue, clock)
+        await log.drain(workers=2)
+    assert log.urls == [f"{B}/1"]
+    assert refused.items == [f"{A}/1"]
+    assert str(refused.verdicts[0][1]) == (
+        "disallowed: https://a.example/1 (the site makes its pages wait for longer than this crawler accepts: "
+        "visit-time until 2027-01-16T06:00:00Z)"
+    )
+    assert clock.wall() - midnight < 3_600
+
+
+async def test_a_crawl_delay_that_is_longer_is_not_waited_for(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 90\n"
+    refused = Refusals()
+    await gate.check(A)
+    await clock.sleep(100)
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused, max_wait_s=60)
+    for place in range(3):
+        await queue.put(f"{A}/{place}")
+    log = Log(queue, clock)
+    await log.drain()
+    assert log.urls == [f"{A}/0"]  # the first one may go at once
+    assert refused.items == [f"{A}/1", f"{A}/2"]
+    assert clock.monotonic() < 102
+
+
+async def test_a_floor_of_ones_own_is_waited_for_however_long_it_is(
+    fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=500)) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=60)
+        for place in range(3):
+            await queue.put(f"{A}/{place}")
+        log = Log(queue, clock)
+        await log.drain()
+    assert len(log.urls) == 3
+
+
+async def test_urls_that_wait_for_others_of_their_host_are_not_given_up(
+    queue: PoliteQueue[object], fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100\n"
+    for place in range(100):
+        await queue.put(f"{A}/{place}")
+    log = Log(queue, clock)
+    await log.drain()
+    assert len(log.urls) == 100
+    assert clock.monotonic() > 9_000
+
+
+async def test_a_closure_by_another_caller_is_noticed_after_max_wait_s(
+    queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
+) -> None:
+    await gate.check(A)
+    for place in range(2):
+        await queue.put(f"{A}/{place}")
+    async with waiting(queue):  # one turn; the other URL waits for the pacer
+        await clock.sleep(1.5)
+        async with gate.turn(f"{A}/elsewhere") as turn:
+            turn.observe(503, {"Retry-After": f"{DAY_S}"})
+        async with waiting(queue):
+            await queue.join()
+    assert clock.monotonic() < 3_700
+    assert queue.statistics().refused == 1
+
+
+async def test_closures_by_others_that_follow_each_other_count_as_one(gate: Gatekeeper, clock: ManualClock) -> None:
+    await gate.check(A)
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=600)
+    await queue.put(f"{A}/1")
+    close_host = gate._state.pacer.close_host
+    close_host("a.example", clock.wall() + 400, Bound.RETRY_AFTER)
+    async with waiting(queue) as [worker]:
+        await clock.sleep(300)
+        close_host("a.example", clock.wall() + 400, Bound.RETRY_AFTER)
+        await clock.sleep(400)
+        assert queue.statistics().given_up == 1
+        assert not worker.done()
+
+
+async def test_a_host_held_by_another_turn_for_hours_is_waited_for(
+    fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=inf))
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    async with gate, gate.turn(f"{A}/elsewhere") as turn:
+        await queue.put(f"{A}/1")
+        async with waiting(queue) as [worker]:
+            await clock.sleep(3 * 3_600)
+            assert not worker.done()
+            assert queue.statistics().refused == 0
+            assert running_timers(clock) <= 3
+            turn.end()
+            await clock.sleep(1)
+            assert await worker == f"{A}/1"
+
+
+async def test_the_timer_of_the_waits_ends_with_the_queue(gate: Gatekeeper, clock: ManualClock) -> None:
+    await gate.check(A)
+    await clock.sleep(5)
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    before = running_timers(clock)
+    for place in range(2):
+        await queue.put(f"{A}/{place}")
+    async with queue.turn():
+        pass
+    await settle()
+    assert running_timers(clock) > before
+    async with queue.turn():
+        pass
+    await gate.aclose()
+    assert running_timers(clock) == 0
+
+
+async def test_report_mode_gives_up_what_would_wait_too_long(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+    refused = Refusals()
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+        await queue.put(f"{A}/1")
+        await queue.put(f"{A}/2")
+        async with queue.turn() as turn:
+            turn.observe(503, {"Retry-After": "7200"})
+        async with waiting(queue):
+            await queue.join()
+    assert [(bool(verdict), verdict.reason) for _, verdict in refused.verdicts] == [(False, Reason.WAIT_TOO_LONG)]
+
+
+async def test_each_url_is_one_decision(gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    fetcher.answers[B] = 503
+    looks: list[Event] = []
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    gate.subscribe(lambda event: looks.append(event) if type(event).__name__ == "Decided" else None)
+    for place in range(5):
+        for url in (f"{A}/{place}", f"{A}/private/{place}", f"{B}/{place}"):
+            await queue.put(url)
+    await Log(queue, clock).drain(workers=3)
+    assert gate.statistics().decisions == len(looks) == 15
+    assert gate.statistics().denied == {Reason.DISALLOW_RULE: 5, Reason.UNREACHABLE: 5}
+
+
+async def test_statistics_and_repr_say_what_is_deferred_and_until_when(
+    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.answers[A] = fetcher.answers[B] = 503
+    verdict = await gate.check(A)
+    assert verdict.not_before is not None
+    for origin in (A, B):
+        await queue.put(f"{origin}/1")
+    assert queue.statistics().deferred_until_wall is None
+    async with waiting(queue):
+        held = queue.statistics()
+        assert (held.deferred, held.deferred_until_wall) == (2, min(queue.deferred().values()))
+        assert set(map(str, queue.deferred())) == {A, B}
+        assert "1 workers waiting, 2 origins deferred until 2027-01-15T08:01:" in repr(queue)
+
+
+async def test_left_returns_what_waits_as_it_was_put(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+    fetcher.answers[B] = 503
+    await gate.check_batch([A, B])
+    await clock.sleep(5)
+    queue: PoliteQueue[str] = PoliteQueue(gate)
+    put: list[tuple[str, str | None, float]] = [
+        (f"{B}/1", None, 0),
+        (f"{A}/private", "denied", 0),
+        (f"{A}/2", "two", 1.5),
+        (f"{A}/1", "one", -1),
+    ]
+    for url, item, priority in put:
+        await queue.put(url, item, priority)
+    assert queue.left() == put
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/1"
+        await gate.aclose()
+    again: PoliteQueue[str] = PoliteQueue(gate)
+    assert queue.left() == [put[0], put[2]]
+    assert again.left() == []
+
+
+@pytest.mark.parametrize("wrong", ["1", None, (1, 2), 1j])
+async def test_a_priority_that_cannot_be_compared_is_refused_by_name_when_it_is_put(
+    queue: PoliteQueue[object], wrong: object
+) -> None:
+    with pytest.raises(TypeError, match="priority="):
+        await queue.put(f"{A}/1", priority=cast("Any", wrong))
+    with pytest.raises(TypeError, match="priority="):
+        queue.put_nowait(f"{A}/1", priority=cast("Any", wrong))
+    with pytest.raises(ValueError, match="priority=nan"):
+        await queue.put(f"{A}/1", priority=nan)
+    assert queue.qsize() == 0
+
+
+@pytest.mark.parametrize("wrong", [None, b"https://a.example/", 7])
+async def test_a_url_that_is_no_text_is_refused_by_name(queue: PoliteQueue[object], wrong: object) -> None:
+    with pytest.raises(TypeError, match="url="):
+        await queue.put(cast("Any", wrong))
+    with pytest.raises(TypeError, match="url="):
+        queue.put_nowait(cast("Any", wrong))
+
+
+async def test_limits_are_checked_and_the_count_goes_on_with_a_warning(gate: Gatekeeper) -> None:
+    for options in ({"max_unreachable_s": -1}, {"max_wait_s": -1}, {"max_wait_s": nan}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            PoliteQueue(gate, **cast("Any", options))
+    with pytest.warns(DeprecationWarning, match="give max_unreachable_s= and max_wait_s="):
+        PoliteQueue(gate, max_deferrals=3)
+
+
+async def test_the_count_of_deferrals_does_without_the_seconds(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = 503
+    fetcher.answers[B] = gone(B)
+    with pytest.warns(DeprecationWarning, match="max_deferrals= is deprecated"):
+        queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=4)
+    for origin in (A, B):
+        await queue.put(f"{origin}/1")
+    await Log(queue, clock).drain()
+    assert (fetcher.count(A), fetcher.count(B)) == (5, 5)
+
+
+async def test_max_wait_s_of_zero_waits_for_no_site_and_no_look_is_a_busy_loop(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 5\n"
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=0)
+    await queue.put(f"{A}/1")
+    await queue.put(f"{B}/1")
+    log = Log(queue, clock)
+    async with asyncio.timeout(5):
+        await log.drain()
+    assert log.urls == [f"{B}/1"]
