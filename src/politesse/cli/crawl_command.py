@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -46,6 +47,8 @@ DEFAULT_MAX_PAGES: Final = 1_000
 _ERRORS: Final = 400  # and above: such a page says nothing about its site
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
+_HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
+"""The loggers of what closes a host, and until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +202,8 @@ class CrawlRun:
         counts = self._records.counts
         left = counts["left"] + sum(map(len, self._left.values()))
         elapsed_s = time.monotonic() - self._started_mono
-        lines = [
-            f"{counts['page']:,} pages, {counts['failed']:,} failed, {counts['redirect']:,} redirects, "
-            f"{counts['disallowed']:,} disallowed in {elapsed_s:.1f} s"
-        ]
+        others = f"{counts['failed']:,} failed, {counts['redirect']:,} redirects, {counts['disallowed']:,} disallowed"
+        lines = [f"{counts['page']:,} pages, {others} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{left:,} URLs left at {len(self._left):,} hosts; {self.ending}")
         elif self.ending:
@@ -286,10 +287,32 @@ async def _read_html(response: aiohttp.ClientResponse) -> bytes | None:
     return bytes(body)
 
 
+class _Notes(logging.Handler):
+    """Prints the first line of each log record; the values in it are escaped already."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.INFO)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(plain(record.getMessage().partition("\n")[0]), soft_wrap=True)
+
+
 @asynccontextmanager
 async def _bar(console: Console) -> AsyncGenerator[Shown, None]:
-    with CrawlBar(console) as bar:
-        yield bar
+    """Show one bar, or a line now and then, and each host that closes and opens."""
+    notes = _Notes(console)
+    levels = {logger: logger.level for logger in _HOST_LOGS}
+    for logger in _HOST_LOGS:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(notes)
+    try:
+        with CrawlBar(console) as bar:
+            yield bar
+    finally:
+        for logger, level in levels.items():
+            logger.removeHandler(notes)
+            logger.setLevel(level)
 
 
 def _show_nothing(_: CrawlProgress) -> None:

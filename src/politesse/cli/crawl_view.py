@@ -53,7 +53,8 @@ class CrawlView:
         self._gate = gate
         self._queue = queue
         self._records = records
-        self._progress = CrawlProgress()
+        now = queue.statistics()
+        self._progress = CrawlProgress(queued=now.queued, hosts=now.hosts)
         self._started_mono = time.monotonic()
         self._looked_mono = -_HOSTS_EVERY_S
         self._pause_s = 0.0

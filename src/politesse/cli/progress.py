@@ -103,7 +103,11 @@ def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[Re
     minutes, seconds = divmod(int(elapsed_s), 60)
     text = f" {done:,} of {known:,} URLs  {minutes}:{seconds:02}"
     bar = Table.grid(padding=0)
-    bar.add_row(ProgressBar(total=max(known, 1), completed=done, width=max(width - cell_len(text), 1)), text)
+    room = width - cell_len(text)
+    if room > 0:
+        bar.add_row(ProgressBar(total=max(known, 1), completed=done, width=room), text)
+    else:
+        bar.add_row(Text(text.strip(), no_wrap=True, overflow="ellipsis"))
     counts = (Text(line, no_wrap=True, overflow="ellipsis") for line in (_finished(progress), _open(progress)))
     return [bar, *counts]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from politesse import CacheOptions, Gatekeeper, PacingOptions
+from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue
 from politesse.cli import crawl_command
 from politesse.cli.demo.report import audit
 from politesse.cli.demo.server import LittleWeb
@@ -35,10 +36,11 @@ TITLE = "<!doctype html><title>A page</title>"
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between two requests, and a quick end of what robots.txt delays."""
+    """No pause between two requests, and three seconds for a robots.txt that is unreachable."""
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0)
     cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
     monkeypatch.setattr(crawl_command, "Gatekeeper", partial(Gatekeeper, pacing=pacing, cache=cache))
+    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=3.0))
 
 
 class Pages(Origin):
@@ -294,6 +296,27 @@ async def test_a_start_url_that_is_disallowed_exits_1(tmp_path: Path, eager: Non
     assert "1 disallowed" in done.err
 
 
+async def test_a_name_that_does_not_exist_ends_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "crawl.jsonl"
+    done = await politesse("crawl", "http://does-not-exist.invalid/", "--out", str(out))
+    assert done.code == 1
+    (record,) = records(out)
+    assert (record["outcome"], record["reason"]) == ("disallowed", "unreachable")
+    assert "dns" in record["note"]
+
+
+@pytest.mark.realtime
+async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_for(eager: None) -> None:
+    async with serving(Pages({}, "")) as site:
+        site.status = 503
+        done = await politesse("crawl", f"{site.base}/")
+        base = site.base
+    assert done.code == 1
+    told = re.escape(f"All of {base} is disallowed: ")
+    assert re.search(rf"^{told}.*503.*; robots.txt is fetched again after \d{{4}}-.*Z$", done.err, re.MULTILINE)
+    assert "0 pages, 0 failed, 0 redirects, 1 disallowed" in done.err
+
+
 async def test_a_page_that_breaks_off_has_failed(tmp_path: Path, eager: None) -> None:
     class Breaks(Pages):
         async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -396,10 +419,12 @@ async def test_ctrl_c_at_any_moment_loses_no_url(tmp_path: Path, little: LittleW
 async def test_ctrl_c_ends_it_though_nobody_reads_its_output(signals: int) -> None:
     async with serving(Pages({}, "User-agent: *\nDisallow: /\n")) as site:
         urls = [f"{site.base}/{n}" for n in range(2_000)]
-        with subprocess.Popen(  # of asyncio's processes the end is seen when their output was read
-            [*COMMAND, "crawl", *urls, "--out", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        with subprocess.Popen(  # noqa: ASYNC220, S603 - of asyncio's processes the end is seen when their output was read
+            [*COMMAND, "crawl", *urls, "--out", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
         ) as process:
-            await asyncio.sleep(3)  # by now it waits for a reader
+            assert process.stdout is not None
+            await asyncio.to_thread(process.stdout.read, 1)
+            await asyncio.sleep(1)  # by now it waits for a reader
             assert process.poll() is None
             for _ in range(signals):
                 process.send_signal(signal.SIGINT)
