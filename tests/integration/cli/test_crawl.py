@@ -159,6 +159,20 @@ async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager:
     assert private["robots_url"] == f"{base}/robots.txt"
 
 
+async def test_records_have_the_keys_that_readme_shows(tmp_path: Path, eager: None) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", readme, re.DOTALL)
+    shown = {record["outcome"]: list(record) for record in map(json.loads, block.splitlines())}
+    out = tmp_path / "crawl.jsonl"
+    pages = Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")
+    async with serving(pages) as site:
+        for number in ("1", "2"):
+            await politesse("crawl", f"{site.base}/", f"{site.base}/private", "--max-pages", number, "--out", str(out))
+            written = {record["outcome"]: list(record) for record in records(out)}
+            assert written.items() <= shown.items()
+            assert ("left" in written) is (number == "1")
+
+
 async def test_nofollow_of_links_and_pages_is_respected(tmp_path: Path, eager: None) -> None:
     pages = Pages(
         {
