@@ -90,7 +90,7 @@ class CrawlView:
         recent = min(room // 3, 10)
         self._look(room - recent)
         head = head_lines(self._progress, time.monotonic() - self._started_mono, width)
-        hidden = len(self._hosts.keys() | self._waiting.keys()) - len(self._rows)
+        hidden = len(self._waiting.keys() - set(self._rows))
         more = Text(f"and {hidden:,} more hosts" if hidden > 0 else "", style="dim")
         return Group(*head, Text(), self._host_table(width), more, Text(), *self._last(recent, width))
 
@@ -142,12 +142,12 @@ class CrawlView:
 
 def _trouble(status: HostStatus) -> str:
     """Return what closes a host, and until when; empty if it is open."""
-    if status.closed_until is not None:
-        return f"closed until {_time(status.closed_until)}, {status.closed_by}"
     for robots in status.robots:
         if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
             answer = "no answer" if robots.status is None else robots.status
             return f"robots.txt {answer}, until {_time(robots.next_fetch)}"
+    if status.closed_until is not None:
+        return f"closed until {_time(status.closed_until)}, {status.closed_by}"
     return ""
 
 
