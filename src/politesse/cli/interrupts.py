@@ -8,7 +8,10 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if sys.platform != "win32":
+    import termios
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -22,7 +25,8 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 class Interrupts:
     """Cancels the current task at the first SIGINT or SIGTERM, and ends the process at the second.
 
-    A second one within 0.2 s counts as the same.
+    A second one within 0.2 s counts as the same. Meanwhile a Ctrl-C does not discard what was written to the terminal:
+    half a frame of a live table, without its control sequences, would be left.
     A context manager, entered by the task that is to be cancelled. Outside of the main thread, where Python handles no
     signals, it does nothing.
     """
@@ -30,6 +34,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._received = 0
         self._received_mono = 0.0
+        self._terminal: list[Any] | None = None
         self._previous: dict[int, signal.Handlers | None] = {}
 
     @property
@@ -43,6 +48,7 @@ class Interrupts:
         def interrupt(number: int, _: FrameType | None) -> None:
             now_mono = time.monotonic()
             if self._received and now_mono - self._received_mono > _ECHO_S:
+                self._restore_terminal()
                 _end_now(_BY_SIGNAL + number)
             if self._received:
                 return
@@ -53,6 +59,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 self._previous[number] = signal.signal(number, interrupt)  # type: ignore[assignment]
+            self._keep_output()
         return self
 
     def __exit__(
@@ -61,8 +68,30 @@ class Interrupts:
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
+        self._restore_terminal()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+    def _keep_output(self) -> None:
+        if sys.platform != "win32" and _is_ours():
+            self._terminal = termios.tcgetattr(sys.stderr)
+            kept = termios.tcgetattr(sys.stderr)
+            kept[3] |= termios.NOFLSH
+            termios.tcsetattr(sys.stderr, termios.TCSANOW, kept)
+
+    def _restore_terminal(self) -> None:
+        if sys.platform != "win32" and self._terminal is not None and _is_ours():
+            termios.tcsetattr(sys.stderr, termios.TCSANOW, self._terminal)
+
+
+def _is_ours() -> bool:
+    """Return whether this process may change the terminal of standard error: in the background it would be stopped."""
+    if sys.platform == "win32" or not sys.stderr.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except OSError:  # not the terminal that controls this process
+        return False
 
 
 def _end_now(code: int) -> None:

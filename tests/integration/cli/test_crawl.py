@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
@@ -25,7 +26,7 @@ from politesse.cli.demo.sites import TOKEN
 from politesse.cli.gate_options import GateOptions
 from politesse.page.html import MAX_BYTES
 from politesse.queue.links import normal_form
-from tests.integration.cli.command import COMMAND, Origin, politesse, serving, start
+from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, serving, start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -444,3 +445,20 @@ async def test_ctrl_c_ends_it_though_nobody_reads_its_output(signals: int) -> No
                 process.send_signal(signal.SIGINT)
                 await asyncio.sleep(0.4)
             assert await asyncio.to_thread(process.wait, 20) == 130
+
+
+@pytest.mark.realtime
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_in_a_terminal_a_table_is_shown_and_ctrl_c_leaves_two_lines(little: LittleWeb) -> None:
+    ours, terminal = os.openpty()
+    process = await asyncio.create_subprocess_exec(*COMMAND, "crawl", *little.front_pages, stderr=terminal)
+    os.close(terminal)
+    reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours))
+    await asyncio.sleep(3)
+    process.send_signal(signal.SIGINT)
+    shown = (await reading).decode()
+    assert await process.wait() == 130
+    assert "queued" in shown
+    assert "waits for its pace" in shown
+    assert "\x1b[?25h" in shown  # the cursor
+    assert re.search(r"pages, .* in \d\.\d s\r\n\d+ URLs left at \d hosts; interrupted\r\n$", shown)
