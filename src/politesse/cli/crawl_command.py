@@ -149,9 +149,8 @@ class CrawlRun:
         self._err = err
         self._records = records
         self._hosts = {Origin.of(url).host for url in plan.urls}
-        self._left: dict[str, list[str]] = {}  # by host; what was recorded is removed
-        for url in plan.urls:
-            self._left.setdefault(Origin.of(url).pacing_host, []).append(url)
+        self._left = list(plan.urls)  # what was recorded is removed
+        self._left_hosts = len({Origin.of(url).pacing_host for url in plan.urls})
         self._started_mono = time.monotonic()
         self.ending = ""
 
@@ -186,26 +185,26 @@ class CrawlRun:
                             on_error=records.add_failure,
                         )
                 finally:
-                    self._left = queue.waiting()
+                    self._left = [url for url, *_ in queue.left()]
+                    self._left_hosts = len(queue.sizes())
         if self._left:
             self.ending = f"stopped at --max-pages {plan.max_pages}"
 
     async def record_left(self) -> None:
         """Record the URLs that are left, unless that was done; raises OSError."""
-        for urls in self._left.values():
-            while urls:
-                self._records.add_left(urls.pop())
+        while self._left:
+            self._records.add_left(self._left.pop())
         await self._records.flush()
 
     def summary(self) -> str:
         """Return what has become of the URLs: one line, and one more if some are left or it ended early."""
         counts = self._records.counts
-        left = counts["left"] + sum(map(len, self._left.values()))
+        left = counts["left"] + len(self._left)
         elapsed_s = time.monotonic() - self._started_mono
         others = f"{counts['failed']:,} failed, {counts['redirect']:,} redirects, {counts['disallowed']:,} disallowed"
         lines = [f"{counts['page']:,} pages, {others} in {elapsed_s:.1f} s"]
         if left:
-            lines.append(f"{left:,} URLs left at {len(self._left):,} hosts; {self.ending}")
+            lines.append(f"{_counted(left, 'URL')} left at {_counted(self._left_hosts, 'host')}; {self.ending}")
         elif self.ending:
             lines.append(self.ending)
         return "\n".join(lines)
@@ -317,3 +316,7 @@ async def _bar(console: Console) -> AsyncGenerator[Shown, None]:
 
 def _show_nothing(_: CrawlProgress) -> None:
     pass
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

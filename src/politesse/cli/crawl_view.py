@@ -98,7 +98,7 @@ class CrawlView:
         """Update what is known of the hosts, if it is not too soon, and choose those of the rows."""
         now_mono = time.monotonic()
         if now_mono - self._looked_mono >= self._pause_s:
-            self._waiting = {host: len(urls) for host, urls in self._queue.waiting().items()}
+            self._waiting = self._queue.sizes()
             self._hosts = self._gate.hosts()
             self._looked_mono = time.monotonic()
             self._pause_s = max(_HOSTS_EVERY_S, (self._looked_mono - now_mono) / _MAX_SHARE)

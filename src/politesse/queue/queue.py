@@ -200,6 +200,10 @@ class PoliteQueue(CrawlableQueue[Item]):
         """Return how many URLs wait; turns under way do not count."""
         return self._dispatcher.size
 
+    def sizes(self) -> dict[str, int]:
+        """Return how many URLs wait at each pacing host."""
+        return self._dispatcher.sizes()
+
     def left(self) -> list[tuple[str, Item | None, float]]:
         """Return what waits, in the order of ``put``: the URL, item and priority of each, as they were put.
 

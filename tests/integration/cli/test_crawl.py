@@ -95,7 +95,7 @@ def check_summary(err: str, found: list[dict[str, Any]]) -> None:
     counts = Counter(record["outcome"] for record in found)
     words = f"{counts['page']:,} pages, {counts['failed']} failed, {counts['redirect']} redirects, "
     assert f"{words}{counts['disallowed']} disallowed in " in err
-    assert (f"{counts['left']} URLs left at " in err) is (counts["left"] > 0)
+    assert (f"{counts['left']} URL{'' if counts['left'] == 1 else 's'} left at " in err) is (counts["left"] > 0)
 
 
 @pytest.mark.realtime
@@ -208,7 +208,7 @@ async def test_max_pages_is_exact_and_the_others_are_left(tmp_path: Path, eager:
         done = await politesse("crawl", f"{site.base}/", "--max-pages", "3", "--out", str(out))
     assert Counter(outcomes(records(out)).values()) == {"page": 3, "left": 8}
     assert done.code == 0
-    assert done.err.splitlines()[-1] == "8 URLs left at 1 hosts; stopped at --max-pages 3"
+    assert done.err.splitlines()[-1] == "8 URLs left at 1 host; stopped at --max-pages 3"
 
 
 async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
@@ -461,4 +461,4 @@ async def test_in_a_terminal_a_table_is_shown_and_ctrl_c_leaves_two_lines(little
     assert "queued" in shown
     assert "waits for its pace" in shown
     assert "\x1b[?25h" in shown  # the cursor
-    assert re.search(r"pages, .* in \d\.\d s\r\n\d+ URLs left at \d hosts; interrupted\r\n$", shown)
+    assert re.search(r"pages, .* in \d\.\d s\r\n\d+ URLs? left at \d hosts?; interrupted\r\n$", shown)

@@ -317,6 +317,7 @@ async def test_left_returns_what_waits_as_it_was_put(
     for url, item, priority in put:
         await queue.put(url, item, priority)
     assert queue.left() == put
+    assert sum(queue.sizes().values()) == len(put)
     async with queue.turn() as turn:
         assert turn.url == f"{A}/1"
         await gate.aclose()
