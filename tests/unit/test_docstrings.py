@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import doctest
 import importlib
+from typing import Final
 
 import pytest
 
-import politesse
-from tests.support.modules import MODULES
+from tests.support.modules import HOMES, MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -26,15 +26,28 @@ def test_examples_print_what_they_show(name: str) -> None:
     assert runner.failures == 0, "".join(printed)
 
 
-def test_public_names_of_the_package_are_documented() -> None:
-    undocumented = [
-        name
-        for name in politesse.__all__
-        if name != "__version__" and not (getattr(politesse, name).__doc__ or "").strip()
-    ]
-    assert undocumented == []
+# An instance has the docstring of its class, and a text or a number none of its own.
+PUBLIC: Final = {
+    f"{home}.{name}": value
+    for home in HOMES
+    for name, value in (
+        (name, getattr(importlib.import_module(home), name)) for name in importlib.import_module(home).__all__
+    )
+    if callable(value)
+}
+
+CLASSES: Final = {
+    # A protocol is what others write; no example of it can run alone.
+    name: value
+    for name, value in PUBLIC.items()
+    if isinstance(value, type) and not getattr(value, "_is_protocol", False)
+}
 
 
-@pytest.mark.parametrize("name", [name for name in politesse.__all__ if isinstance(getattr(politesse, name), type)])
+def test_public_names_are_documented() -> None:
+    assert [name for name, value in PUBLIC.items() if not (value.__doc__ or "").strip()] == []
+
+
+@pytest.mark.parametrize("name", CLASSES)
 def test_public_class_has_an_example(name: str) -> None:
-    assert ">>> " in (getattr(politesse, name).__doc__ or "")
+    assert ">>> " in (CLASSES[name].__doc__ or "")
