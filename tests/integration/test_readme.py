@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BLOCKS = re.findall(r"```(python|text)\n(.*?)```", README, re.DOTALL)
-PYTHON = [code for language, code in BLOCKS if language == "python"]
+PYTHON = [code for language, code in BLOCKS if language == "python" and "sys.argv" not in code]
 PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code]
 OUTPUT = next(text for language, text in BLOCKS if language == "text")
 

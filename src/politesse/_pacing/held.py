@@ -80,6 +80,7 @@ class Turn:
         self._pacer = pacer
         self._publish = publish
         self._loop = _get_running_loop()
+        self.may_close = False
         self._entered = False
         self._claimed = False
         self._observed = False
@@ -131,7 +132,7 @@ class Turn:
     @property
     def under_way(self) -> bool:
         """Whether it holds the permit of its host: it has not ended."""
-        return self._permit is not None
+        return self._permit is not None and self._permit.under_way
 
     def report_drop(self) -> None:
         """Publish that its response was garbage collected, unless it has ended."""
@@ -203,7 +204,7 @@ class Turn:
         return TurnDropped(Origin.of(self.url).pacing_host, self.url)
 
     def __repr__(self) -> str:
-        state = "ended" if self._permit is None else "under way" if self._entered else "not entered"
+        state = "ended" if not self.under_way else "under way" if self._entered else "not entered"
         return f"<Turn {printable(self.url)}: {state}>"
 
 

@@ -208,12 +208,13 @@ class LocalPacer:
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
         bearing = slot.heard(now_mono, now_wall)
-        if not headers and not bearing.backoff_s and status not in CLOSING:
-            bearing.observe(status, headers, elapsed_s, now_wall, slot.options)
-        else:
+        jitter = interval_s = 0.0  # they count for a closing only, and take time
+        if status in CLOSING or bearing.backoff_s:
             jitter, interval_s = self._jitter(), slot.pace_of(permit.agent, now_wall).interval_s
-            overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter, interval_s)
+        overruled = bearing.observe(status, headers, elapsed_s, now_wall, slot.options, jitter, interval_s)
+        if overruled:
             self._reports.overruled(slot.host, overruled)
+        if bearing.closed_until_wall > now_wall:
             self._reports.closed(slot, now_mono, now_wall)
         if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)

@@ -52,8 +52,9 @@ class CrawlableQueue(ABC, Generic[Item]):
 
         Each URL is requested once, in a turn of its host, by a GET request with the timeouts of ``web``. A redirect is
         not followed at once: its target is queued with the same item, after at most 10 hops, unless it was seen. An
-        answer of 429 or 503 closes its host, and the URL is requested again later, at most 5 times. Every other answer
-        is a page, whatever its status. robots.txt is judged and deferred as in ``turn``.
+        answer of 429 or 503 closes its host, and the URL is requested again later, at most 5 times in all; it is given
+        up as any other URL if its host is closed for longer than ``max_wait_s`` of the queue. Every other answer is a
+        page, whatever its status.
 
         URLs count as one if their normal forms are equal (RFC 3986 6.2.2 and 6.2.3, by yarl): scheme and host in lower
         case, no default port, escapes decoded where that is safe, dot segments resolved, ``/`` for an empty path, no
@@ -120,6 +121,10 @@ class CrawlableQueue(ABC, Generic[Item]):
     @abstractmethod
     def _crawled(self) -> CrawledQueue[Item]:
         """Return what a crawl uses of this queue."""
+
+    def _note_refusal(self, url: str) -> None:
+        if self._crawl is not None:
+            self._crawl.note_refusal(url)
 
     def _is_seen(self, url: str) -> bool:
         """Return whether a crawl is under way that has seen ``url``; otherwise it counts as seen from now on."""

@@ -70,6 +70,7 @@ class Dispatcher(Generic[Item]):
         hosts: those that have URLs, or tasks that wait for room, by pacing host.
         size: how many URLs wait.
         closed: whether no more URLs come.
+        on_refused: called with the URL when one was refused, after ``on_disallowed``.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Dispatcher(Generic[Item]):
         self._refused = 0
         self._given_up = 0
         self.closed = False
+        self.on_refused: Callable[[str], None] | None = None
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
@@ -264,7 +266,7 @@ class Dispatcher(Generic[Item]):
             self._refuse(queued, verdict)
         else:
             again = origin_queue.host.origin_queue(origin_queue.origin)
-            self._enter(replace(queued, origin_queue=again, withdrawn=False))
+            self._enter(replace(queued, origin_queue=again, in_heads=False, withdrawn=False))
 
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
         """Count a URL as done that is not requested. It has cost the host nothing, so the host is tried at once."""

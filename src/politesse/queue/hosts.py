@@ -160,7 +160,7 @@ def refuse_to_wait_for_itself(agent: Agent, hosts: Iterable[HostQueue[Item]]) ->
     """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: there may be no other end."""
     if not in_turn():
         return
-    waiting = [host for host in hosts if host.size]
+    waiting = [host for host in hosts if host.origins]
     held = [agent.turn_in_the_way(host.key) for host in waiting]
     for host, turn in zip(waiting, held, strict=True):
         if turn is not None and None not in held:

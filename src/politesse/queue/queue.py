@@ -104,9 +104,9 @@ class PoliteQueue(CrawlableQueue[Item]):
         if max_deferrals is not None:
             check_least("max_deferrals", max_deferrals, 0)
             warnings.warn(_DEPRECATED, DeprecationWarning, stacklevel=2)
+        self._gate = gate
         self._agent = agent_of(gate)
         self._maxsize = maxsize
-        self._gate = gate
         self._consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         limits = Limits(
             math.inf if max_unreachable_s is None else max_unreachable_s,
@@ -271,10 +271,6 @@ class PoliteQueue(CrawlableQueue[Item]):
         return CrawledQueue(
             self._gate, self.turn, self.join, self.statistics, lambda: not dispatcher.closed, dispatcher.left, enter
         )
-
-    def _note_refusal(self, url: str) -> None:
-        if self._crawl is not None:
-            self._crawl.note_refusal(url)
 
 
 def _check_objects(gate: object, on_disallowed: object) -> None:

@@ -88,7 +88,7 @@ class CrawlProgress:
         failed: how many URLs failed: no answer, an answer of 429 or 503 to the last attempt, a redirect that cannot be
             followed, or a ``handle`` that raised.
         redirects: how many answers were redirects.
-        disallowed: how many URLs were refused by robots.txt, or given up because it is unreachable.
+        disallowed: how many URLs were refused by robots.txt, or given up because of a wait; see ``on_disallowed``.
         queued: how many URLs wait.
         under_way: how many URLs are being requested or handled.
         retried: how many requests were repeated after an answer of 429 or 503.

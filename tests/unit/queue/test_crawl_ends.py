@@ -17,7 +17,7 @@ from tests.unit.queue.simulated import Errors, Pages, Reply, SimulatedWeb, follo
 
 
 def left(queue: PoliteQueue[object]) -> list[str]:
-    return sorted(queued.url for queued in queue._crawled().urls())
+    return sorted(url for url, _, _ in queue.left())
 
 
 @pytest.fixture

@@ -59,9 +59,7 @@ def test_what_a_link_refers_to(link: object, url: str) -> None:
     assert resolved_link(BASE, link) == url
 
 
-@pytest.mark.parametrize(
-    "link", [None, b"/a", 1, "mailto:x", "data:,x", "http:", "http:a", "http://[", "/\udcff", "//"]
-)
+@pytest.mark.parametrize("link", [None, b"/a", 1, "mailto:x", "data:,x", "http:", "http:a", "http://[", "/\udcff"])
 def test_what_is_no_link(link: object) -> None:
     assert resolved_link(BASE, link) is None
 
