@@ -15,23 +15,18 @@ MODULES: Final = sorted(
 
 HOMES: Final = [
     "politesse",
-    *(
-        f"politesse.{home}"
-        for home in (
-            "errors",
-            "events",
-            "fetch",
-            "options",
-            "page",
-            "queue",
-            "robots",
-            "sites",
-            "status",
-            "stores",
-            "testing",
-            "usage",
-            "verdict",
-        )
-    ),
+    "politesse.errors",
+    "politesse.events",
+    "politesse.fetch",
+    "politesse.options",
+    "politesse.page",
+    "politesse.queue",
+    "politesse.robots",
+    "politesse.sites",
+    "politesse.status",
+    "politesse.stores",
+    "politesse.testing",
+    "politesse.usage",
+    "politesse.verdict",
 ]
 """The public modules whose ``__all__`` is what they offer."""

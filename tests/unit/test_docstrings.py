@@ -26,22 +26,17 @@ def test_examples_print_what_they_show(name: str) -> None:
     assert runner.failures == 0, "".join(printed)
 
 
-# An instance has the docstring of its class, and a text or a number none of its own.
+NAMES: Final = [(module, name) for module in map(importlib.import_module, HOMES) for name in module.__all__]
+
+# A constant has no docstring of its own.
 PUBLIC: Final = {
-    f"{home}.{name}": value
-    for home in HOMES
-    for name, value in (
-        (name, getattr(importlib.import_module(home), name)) for name in importlib.import_module(home).__all__
-    )
-    if callable(value)
+    f"{module.__name__}.{name}": value for module, name in NAMES if callable(value := getattr(module, name))
 }
 
-CLASSES: Final = {
-    # A protocol is what others write; no example of it can run alone.
-    name: value
-    for name, value in PUBLIC.items()
-    if isinstance(value, type) and not getattr(value, "_is_protocol", False)
-}
+# A protocol is what others write: no example of it can run alone.
+CLASSES: Final = [
+    name for name, value in PUBLIC.items() if isinstance(value, type) and not getattr(value, "_is_protocol", False)
+]
 
 
 def test_public_names_are_documented() -> None:
@@ -50,4 +45,4 @@ def test_public_names_are_documented() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_public_class_has_an_example(name: str) -> None:
-    assert ">>> " in (CLASSES[name].__doc__ or "")
+    assert ">>> " in (PUBLIC[name].__doc__ or "")
