@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from politesse.errors import ConfigurationError
@@ -117,6 +118,27 @@ class CrawlableQueue(ABC, Generic[Item]):
             return await crawl.run()
         finally:
             self._crawl = None
+
+    def waiting(self) -> dict[str, list[str]]:
+        """Return the URLs that wait, by pacing host: what a crawl that has ended leaves. In no particular order.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper, PoliteQueue
+            >>> from politesse.testing import ScriptedFetcher
+            >>> async def main() -> None:
+            ...     agent = "ExampleBot/1.0 (+https://example.com/bot)"
+            ...     async with Gatekeeper(agent, fetcher=ScriptedFetcher()) as gate:
+            ...         queue = PoliteQueue(gate)
+            ...         await queue.put("https://a.example/1")
+            ...         print(queue.waiting())
+            >>> asyncio.run(main())
+            {'a.example': ['https://a.example/1']}
+        """
+        waiting: defaultdict[str, list[str]] = defaultdict(list)
+        for queued in self._crawled().urls():
+            waiting[queued.origin_queue.host.key].append(queued.url)
+        return dict(waiting)
 
     @abstractmethod
     def _crawled(self) -> CrawledQueue[Item]:

@@ -112,7 +112,7 @@ async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows(
 async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once(
     gate: Gatekeeper, clock: ManualClock, later: int
 ) -> None:
-    """Today ``join`` waits for a day."""
+    """Before, ``join`` waited for as long as Retry-After said."""
     refused = Refusals()
     queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     for place in range(1 + later):
