@@ -124,7 +124,8 @@ class StoreError(PolitesseError):
 class Disallowed(PolitesseError):
     """The request must not be made.
 
-    >>> from politesse import Match, Reason, Verdict
+    >>> from politesse import Reason, Verdict
+    >>> from politesse.verdict import Match
     >>> raise Disallowed(Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY)))
     Traceback (most recent call last):
     politesse.errors.Disallowed: disallowed: https://example.com/a (a host policy denies this host)

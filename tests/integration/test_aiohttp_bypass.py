@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
-    from politesse import Event, Gatekeeper
+    from politesse import Gatekeeper
+    from politesse.events import Event
 
 
 async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:

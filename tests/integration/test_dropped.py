@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from politesse import Event, Gatekeeper
+    from politesse import Gatekeeper
+    from politesse.events import Event
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from yarl import URL
 
-from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, TurnHeld
+from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions
+from politesse.errors import TurnHeld
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from politesse.queue import PoliteQueue

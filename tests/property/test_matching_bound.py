@@ -14,7 +14,8 @@ from benchmarks.words import word
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from politesse import Gatekeeper, MatchingBounded, Reason
+from politesse import Gatekeeper, Reason
+from politesse.events import MatchingBounded
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import Dialect, RobotsTxt, metered
 from politesse.robots.explain import explain

@@ -13,14 +13,11 @@ import httpx
 import pytest
 
 from politesse import (
-    AiohttpFetcher,
     CacheOptions,
     ConfigurationError,
     FetchOptions,
     Gatekeeper,
     HostPolicy,
-    Limit,
-    MemoryStore,
     Origin,
     PacingOptions,
     PoliteQueue,
@@ -28,11 +25,14 @@ from politesse import (
     Reason,
     RobotsTxt,
 )
+from politesse.fetch import AiohttpFetcher
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
+from politesse.options import Limit
 from politesse.page import PageDirectives, TdmRep, followable_links, response_usage, tdmrep_usage
 from politesse.robotrules import RobotRules
 from politesse.robots.explain import explain
+from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.unit.conftest import UA
 

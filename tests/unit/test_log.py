@@ -6,31 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    AccessResult,
+from politesse import Bound, Gatekeeper, Origin, PacingOptions, Reason, Verdict
+from politesse._log import EventLog
+from politesse.events import (
     AddressNotFound,
-    Bound,
     ComponentFailed,
     Decided,
     Event,
-    FileOutcome,
-    Gatekeeper,
     HeaderOverruled,
+    HostClosed,
+    HostOpened,
     LongDelay,
-    Match,
+    LongWait,
     MatchingBounded,
-    Origin,
-    PacingOptions,
-    Reason,
+    Publisher,
     RobotsFetched,
     SiteFileFetched,
-    Source,
-    Verdict,
+    TurnDropped,
+    TurnExpired,
 )
-from politesse._log import EventLog
-from politesse.events import HostClosed, HostOpened, LongWait, Publisher, TurnDropped, TurnExpired
 from politesse.ports import FetchResponse
+from politesse.sites import FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult, Match, Source
 from tests.unit.conftest import UA
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from politesse._gate.host_policy import HostPolicy
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
-from politesse._gate.state import Statistics
 from politesse._gate.tdm import AgentReservations, with_reserved
 from politesse._log import GATE
 from politesse._pacing.turns import take, take_now
@@ -36,6 +35,7 @@ from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots import Dialect
 from politesse.robots.pattern import is_plain
+from politesse.status import HostStatus, Statistics
 from politesse.verdict import NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch.options import FetchOptions
-    from politesse.host_status import HostStatus
     from politesse.ports import Fetcher, Resolver, Store
     from politesse.usage.model import Usage
 

@@ -12,8 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from politesse._pacing.pace import stated_pace, visit_from
-from politesse.host_status import HostStatus, RobotsStatus
 from politesse.ports import HostPace
+from politesse.status import HostStatus, RobotsStatus
 
 if TYPE_CHECKING:
     from politesse._cache.entry import Entry

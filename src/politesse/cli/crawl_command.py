@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from politesse import Gatekeeper, PoliteQueue, PoliteSession, PolitesseWarning, __version__
+from politesse import Gatekeeper, PoliteQueue, PoliteSession, __version__
 from politesse._gate.identity import Identity
 from politesse._text import printable
 from politesse.cli.console import BROKEN_PIPE, plain
@@ -23,6 +23,7 @@ from politesse.cli.crawl_view import CrawlView
 from politesse.cli.interrupts import Interrupts
 from politesse.cli.progress import CrawlBar
 from politesse.cli.streams import descriptor
+from politesse.errors import PolitesseWarning
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse import Gatekeeper, HostStatus, PoliteQueue
+    from politesse import Gatekeeper, PoliteQueue
     from politesse.cli.crawl_records import CrawlRecords
+    from politesse.status import HostStatus
 
 _FRAME_S: Final = 0.25
 _HOSTS_EVERY_S: Final = 0.5

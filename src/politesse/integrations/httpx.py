@@ -50,7 +50,8 @@ class RequestDisallowed(Disallowed, httpx.RequestError):
         request: the request that was not sent.
 
     Example:
-        >>> from politesse import Match, Reason, Verdict
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.verdict import Match
         >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
         >>> isinstance(RequestDisallowed(verdict), httpx.RequestError)
         True

@@ -11,13 +11,14 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from politesse import ClosedError, FetchOptions, Gatekeeper, Match, Reason, Verdict
+from politesse import ClosedError, FetchOptions, Gatekeeper, Reason, Verdict
 from politesse._gate.agent import Agent
 from politesse._pacing import sharing
 from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
 from politesse.testing.violations import Kind
+from politesse.verdict import Match
 from tests.integration.cli.command import politesse, run_process
 
 if TYPE_CHECKING:

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    ClosedError,
-    Gatekeeper,
-    HostPolicy,
-    MemoryStore,
-    NotYet,
-    Origin,
-    PacingOptions,
-    PoliteQueue,
-    StoreError,
-)
+from politesse import ClosedError, Gatekeeper, HostPolicy, NotYet, Origin, PacingOptions, PoliteQueue
 from politesse._gate.gatekeeper import agent_of
+from politesse.errors import StoreError
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, HostPolicy, Origin, PoliteQueue, WrongEventLoop
+from politesse import Gatekeeper, HostPolicy, Origin, PoliteQueue
 from politesse._gate.gatekeeper import agent_of
+from politesse.errors import WrongEventLoop
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from politesse import (
     Bound,
     ClosedError,
     ConfigurationError,
-    Decided,
     Disallowed,
     Gatekeeper,
     InvalidURL,
@@ -22,6 +21,7 @@ from politesse import (
     Reason,
     TooFar,
 )
+from politesse.events import Decided
 from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import in_child_task
@@ -29,7 +29,7 @@ from tests.support.tasks import in_child_task
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 
-    from politesse import Event
+    from politesse.events import Event
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -10,12 +10,9 @@ from politesse import (
     Bound,
     ClosedError,
     Disallowed,
-    Event,
     Gatekeeper,
-    HeaderOverruled,
     HostPolicy,
     InvalidURL,
-    LongDelay,
     NotYet,
     PacingOptions,
     PoliteQueue,
@@ -23,6 +20,7 @@ from politesse import (
     TooFar,
     Turn,
 )
+from politesse.events import Event, HeaderOverruled, LongDelay
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 

@@ -15,7 +15,7 @@ from tests.support.tasks import settle
 from tests.unit.queue.crawl import UA, A, B, Log, Refusals, running_timers, waiting
 
 if TYPE_CHECKING:
-    from politesse import Event
+    from politesse.events import Event
 
 DAY_S = 86_400
 

@@ -6,14 +6,9 @@ from itertools import pairwise
 import pytest
 
 from politesse import (
-    AccessResult,
     AgentView,
     CacheOptions,
     ClosedError,
-    ComponentFailed,
-    DataRecord,
-    Event,
-    FileOutcome,
     Gatekeeper,
     HostPolicy,
     InvalidURL,
@@ -22,8 +17,11 @@ from politesse import (
     Reason,
 )
 from politesse._sites.pages import get_file
+from politesse.events import ComponentFailed, Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
+from politesse.sites import DataRecord, FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

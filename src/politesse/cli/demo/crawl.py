@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from yarl import URL
 
-from politesse import InvalidURL, PoliteQueue, QueuedTurn, Reason, Verdict
+from politesse import InvalidURL, PoliteQueue, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from politesse._gate.gatekeeper import AgentView
+    from politesse.queue import QueuedTurn
 
 _HREF = re.compile(r'href="([^"]*)"')
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

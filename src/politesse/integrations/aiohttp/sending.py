@@ -38,7 +38,8 @@ class ClientDisallowed(Disallowed, aiohttp.ClientError):
         verdict: the answer, with its reason, rule and source.
 
     Example:
-        >>> from politesse import Match, Reason, Verdict
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.verdict import Match
         >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
         >>> isinstance(ClientDisallowed(verdict), aiohttp.ClientError)
         True
