@@ -20,9 +20,10 @@
 
 from politesse._cache.files import SiteFile
 from politesse._cache.options import CacheOptions
-from politesse._gate.gatekeeper import AgentView, Gatekeeper
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._gate.state import Statistics
+from politesse._gate.view import AgentView
 from politesse._pacing.held import Turn
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._sites.data_txt import DataRecord, DataTxt

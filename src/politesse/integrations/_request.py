@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import claim_turn
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin

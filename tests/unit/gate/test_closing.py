@@ -18,13 +18,13 @@ from politesse import (
     PoliteQueue,
     StoreError,
 )
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

@@ -19,7 +19,7 @@ from politesse import (
     Reason,
     TooFar,
 )
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import CacheOptions, FileOutcome, Gatekeeper, MemoryStore, Origin, Reason
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

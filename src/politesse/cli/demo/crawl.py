@@ -15,7 +15,7 @@ from politesse import InvalidURL, PoliteQueue, QueuedTurn, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
 
 _HREF = re.compile(r'href="([^"]*)"')
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

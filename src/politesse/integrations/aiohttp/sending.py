@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse._pacing.held import Turn
 
 DEFAULT_USER_AGENTS: Final = frozenset({SERVER_SOFTWARE})
