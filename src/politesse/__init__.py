@@ -25,7 +25,8 @@ those that were here in earlier releases still are, with a DeprecationWarning.
 import typing
 
 from politesse._former_names import former_name as _former_name
-from politesse._gate.gatekeeper import AgentView, Gatekeeper
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.view import AgentView
 from politesse._pacing.held import Turn
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, PolitesseError, TooFar
 from politesse.integrations.aiohttp import PoliteSession

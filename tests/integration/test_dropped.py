@@ -54,7 +54,7 @@ async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
     with pytest.warns(ResourceWarning, match=r"<Turn .*/page: under way> was dropped"):
         (await gate.take_turn(f"{site.base}/page")).__enter__()
     assert turns(gate) == 0
-    assert dropped == [TurnDropped(site.host, f"{site.base}/page")]
+    await until(lambda: dropped == [TurnDropped(site.host, f"{site.base}/page")])
 
 
 async def test_turn_that_another_thread_collects_is_ended_by_the_event_loop(
@@ -79,9 +79,9 @@ async def test_response_that_is_dropped_unread_gives_its_host_back(
     with pytest.warns(ResourceWarning, match=r"a response of http://.*/slow was dropped"):
         await web.get(f"{site.base}/slow")
     assert turns(gate) == 0
-    assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
     async with web.get(f"{site.base}/page") as response:
         assert await response.text() == "page /page"
+    assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
 
 
 async def test_response_that_another_thread_collects_gives_its_host_back(
@@ -107,7 +107,7 @@ async def test_response_in_the_turn_of_the_queue_that_is_dropped_ends_that_turn(
         with pytest.warns(ResourceWarning, match="/slow was dropped"):
             await polite.get(turn.url)
         assert turns(gate) == 0
-    assert len(dropped) == 1
+    await until(lambda: len(dropped) == 1)
 
 
 async def test_content_of_a_response_that_is_dropped_can_be_read(

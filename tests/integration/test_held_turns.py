@@ -183,6 +183,24 @@ async def test_exempt_turn_is_used(site: Site, gate: Gatekeeper, client: Client)
         assert await client.get(turn.url) == 200
 
 
+@pytest.mark.parametrize("query", ["#part", "?ä", "?a b", "?%7Ex"])
+async def test_answer_is_recorded_in_a_turn_of_another_spelling_of_the_url(
+    site: Site, gate: Gatekeeper, client: Client, query: str
+) -> None:
+    async with gate.turn(f"{site.base}/429{query}") as turn:
+        assert await client.get(turn.url) == 429
+        assert turn.may_close
+    assert gate.statistics().decisions == 1
+
+
+@pytest.mark.parametrize("path", ["/private/1#part", "/private/ä"])
+async def test_exemption_holds_for_another_spelling_of_the_url(
+    site: Site, gate: Gatekeeper, client: Client, path: str
+) -> None:
+    async with gate.turn(f"{site.base}{path}", exempt="by agreement") as turn:
+        assert await client.get(turn.url) == 200
+
+
 async def test_turn_of_another_agent_is_not_used(site: Site, gate: Gatekeeper, client: Client) -> None:
     other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0 (+https://example.com/bot)")
     async with other.turn(f"{site.base}/page") as turn:

@@ -14,6 +14,7 @@ import warnings
 from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
@@ -80,7 +81,6 @@ class Turn:
         self._pacer = pacer
         self._publish = publish
         self._loop = _get_running_loop()
-        self.may_close = False
         self._entered = False
         self._claimed = False
         self._observed = False
@@ -136,8 +136,8 @@ class Turn:
 
     def report_drop(self) -> None:
         """Publish that its response was garbage collected, unless it has ended."""
-        if self._permit is not None:
-            self._publish(self._dropped())
+        if self.under_way:
+            soon(self._loop, partial(self._publish, self._dropped()))
 
     def is_at(self, host: str) -> bool:
         """Return whether it is a turn at a pacing host."""
@@ -178,26 +178,19 @@ class Turn:
 
     def __del__(self) -> None:
         permit = getattr(self, "_permit", None)  # missing if the constructor failed
-        if permit is None:
+        if permit is None or not permit.under_way:
             return
         if self._entered:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
         else:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
         self._permit = None
-        dropped, publish = self._dropped(), self._publish
         end = permit.end if self._entered else permit.give_back
-
-        def give_back() -> None:
+        if self._loop is _get_running_loop():
             end()
-            publish(dropped)
-
-        # The garbage collector may run in any thread, between any two instructions.
-        if self._loop is None or self._loop is _get_running_loop():
-            give_back()
         else:
-            with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
-                self._loop.call_soon_threadsafe(give_back)
+            soon(self._loop, end)
+        soon(self._loop, partial(self._publish, self._dropped()))
         warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
 
     def _dropped(self) -> TurnDropped:
@@ -210,6 +203,19 @@ class Turn:
 
 # Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+
+
+def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
+    """Have ``callback`` called by the event loop of a turn, at once if it has none; for finalizers.
+
+    The garbage collector may run in any thread, and between any two instructions: also while a subscriber or a log
+    handler is at work, which must not be entered again.
+    """
+    if loop is None:
+        callback()
+    else:
+        with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
+            loop.call_soon_threadsafe(callback)
 
 
 def in_turn() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, cast, 
 
 from yarl import URL
 
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:

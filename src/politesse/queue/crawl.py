@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse._http.redirects import REDIRECTS
 from politesse._tasks import is_ended_from_outside
 from politesse._text import printable, printable_traceback
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse.queue.clients import Answer, CrawlClient
     from politesse.queue.hosts import QueuedUrl
     from politesse.queue.links import Seen

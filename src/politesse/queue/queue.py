@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from politesse._checks import check_least, check_wait, wrong_type
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, url_text

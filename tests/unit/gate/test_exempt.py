@@ -18,7 +18,7 @@ from politesse import (
     Reason,
     TooFar,
 )
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.events import Decided
 from politesse.testing import ManualClock, ScriptedFetcher
 

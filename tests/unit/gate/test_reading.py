@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import CacheOptions, Gatekeeper, Origin, Reason
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher

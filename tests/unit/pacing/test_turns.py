@@ -20,7 +20,7 @@ from politesse import (
     TooFar,
     Turn,
 )
-from politesse.events import Event, HeaderOverruled, LongDelay
+from politesse.events import Event, HeaderOverruled, LongDelay, TurnExpired
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 
@@ -215,6 +215,45 @@ async def test_turn_that_is_never_entered_is_given_back_with_a_warning(gate: Gat
     turn = gate.try_turn(f"{SITE}/x")
     assert isinstance(turn, Turn)
     turn.give_back()
+
+
+async def test_turn_that_is_dropped_after_max_turn_s_is_reported_once(gate: Gatekeeper, clock: ManualClock) -> None:
+    events: list[Event] = []
+    turn = (await gate.take_turn(f"{SITE}/x")).__enter__()
+    gate.subscribe(events.append)
+    await clock.sleep(700)
+    assert not turn.under_way
+    del turn
+    gc.collect()
+    await asyncio.sleep(0)
+    assert events == [TurnExpired("example.com", f"{SITE}/x", pytest.approx(600, abs=60))]  # type: ignore[arg-type]
+
+
+async def test_collected_turn_is_reported_after_the_subscriber_that_is_at_work(gate: Gatekeeper) -> None:
+    def cycle(turn: Turn) -> None:
+        itself: list[object] = [turn.__enter__()]
+        itself.append(itself)
+
+    at_work: list[Event] = []
+    reported: list[Event] = []
+
+    def subscriber(event: Event) -> None:
+        assert at_work == []
+        at_work.append(event)
+        gc.collect()  # as it may happen at any moment
+        reported.append(at_work.pop())
+
+    gc.disable()
+    try:
+        cycle(await gate.take_turn(f"{SITE}/x"))
+        gate.subscribe(subscriber)
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            await gate.check(f"{SITE}/y")
+    finally:
+        gc.enable()
+    assert gate.statistics().turns == 0
+    await asyncio.sleep(0)
+    assert [type(event).__name__ for event in reported] == ["Decided", "TurnDropped"]
 
 
 async def test_cancelled_waiter_loses_nobody_a_turn(gate: Gatekeeper) -> None:

@@ -15,7 +15,7 @@ from politesse import InvalidURL, PoliteQueue, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse.queue import QueuedTurn
 
 _HREF = re.compile(r'href="([^"]*)"')

@@ -24,7 +24,7 @@ from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import IgnoreRequest
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
 
-from politesse._gate.gatekeeper import AgentView, Gatekeeper, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.integrations.scrapy.engine import CLOSING, count, patiently, wake
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
 
+    from politesse._gate.gatekeeper import Gatekeeper
     from politesse._pacing.held import Turn
 
 logger = logging.getLogger(__name__)

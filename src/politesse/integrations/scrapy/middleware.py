@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from politesse._gate.gatekeeper import AgentView, Gatekeeper
+    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse._gate.view import AgentView
 
     class Waits(Protocol):
         """A place where a request can wait without being active."""
