@@ -63,7 +63,7 @@ class CrawledQueue(Generic[Item]):
         turn: waits for a turn.
         join: waits until every URL that was put is done.
         statistics: returns what the queue holds now.
-        accepts: returns whether new URLs may be put.
+        accepts: returns whether new URLs may be put; raises WrongEventLoop outside of any event loop.
         urls: returns the URLs that wait.
         enter: queues a URL that was admitted, with item, priority, hops and attempt, even if the gate is closed.
     """

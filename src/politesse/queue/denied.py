@@ -2,7 +2,8 @@
 
 Theory of operation. A URL is judged when it is put, if the rules are known, and again when a robots.txt becomes known.
 One that is denied is withdrawn from its host: it waits here, and a worker refuses it without the pacer. The URLs of an
-origin are sorted in slices of time, by workers that have nothing better to do: ten thousand of them take some 100 ms.
+origin are sorted by workers that have nothing better to do: ten thousand of them take some 100 ms. So the workers sort
+and refuse in a slice of time, which all of them share: twenty workers block the event loop no longer than one does.
 
 This is a short cut and decides nothing: whatever is refused is judged again in that moment, and so is whatever is
 handed out.
@@ -24,18 +25,41 @@ Item = TypeVar("Item")
 _SLICE_S: Final = 0.002
 
 
+class TimeSlice:
+    """The time that all workers together may take in one round of the event loop."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is time left in this round; the first call of a round begins it."""
+        loop = asyncio.get_running_loop()
+        if self._until is None:
+            self._until = loop.time() + _SLICE_S  # the work counts, not the clock of the gate
+            loop.call_soon(self._end_round)
+        return loop.time() < self._until
+
+    def _end_round(self) -> None:
+        self._until = None
+
+
 class DeniedUrls(Generic[Item]):
     """The URLs that are denied, and the origins whose URLs are still to be sorted.
 
     Args:
         is_denied: judges a URL.
+        time_slice: how long they are sorted in one round of the event loop.
 
     Attributes:
         urls: those that were found.
     """
 
-    def __init__(self, is_denied: Callable[[QueuedUrl[Item]], bool]) -> None:
+    def __init__(self, is_denied: Callable[[QueuedUrl[Item]], bool], time_slice: TimeSlice) -> None:
         self._is_denied = is_denied
+        self._time_slice = time_slice
         self.urls: deque[QueuedUrl[Item]] = deque()
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
 
@@ -47,10 +71,8 @@ class DeniedUrls(Generic[Item]):
         self._unsorted.append((origin_queue, iter(origin_queue.urls.copy())))
 
     def sort_some(self) -> None:
-        """Sort as many URLs as a slice of time allows."""
-        time = asyncio.get_running_loop().time  # the work counts, not the clock of the gate
-        until = time() + _SLICE_S
-        while self._unsorted:
+        """Sort as many URLs as the slice of time allows."""
+        while self._unsorted and self._time_slice.is_open:
             origin_queue, rest = self._unsorted[0]
             for queued in rest:
                 if origin_queue.blocked:  # sorted again when it is known
@@ -58,6 +80,6 @@ class DeniedUrls(Generic[Item]):
                 if not queued.withdrawn and self._is_denied(queued):
                     origin_queue.host.withdraw(queued)
                     self.urls.append(queued)
-                if time() >= until:
+                if not self._time_slice.is_open:
                     return
             self._unsorted.popleft()

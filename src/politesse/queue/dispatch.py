@@ -29,6 +29,7 @@ timers and wakes every task that waits, which then raises ClosedError.
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -36,8 +37,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._pacing.held import Turn
-from politesse.errors import ClosedError, Disallowed
-from politesse.queue.denied import DeniedUrls
+from politesse.errors import ClosedError, Disallowed, WrongEventLoop
+from politesse.queue.denied import DeniedUrls, TimeSlice
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
 from politesse.queue.patience import Limits, Patience, is_given_up
 from politesse.queue.prefetch import RobotsPrefetcher
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _BATCH: Final = 100
+_OUTSIDE: Final = "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
 
 
 class Dispatcher(Generic[Item]):
@@ -92,7 +94,8 @@ class Dispatcher(Generic[Item]):
         self._prefetcher: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self._workers, max_asking, self._unblocked, self.fail
         )
-        self._denied: DeniedUrls[Item] = DeniedUrls(self._is_denied)
+        self._time_slice = TimeSlice()
+        self._denied: DeniedUrls[Item] = DeniedUrls(self._is_denied, self._time_slice)
         self._puts = 0
         self.size = 0
         self._under_way = 0
@@ -211,17 +214,19 @@ class Dispatcher(Generic[Item]):
                 self._workers.wake()
 
     def _try_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Refuse what is denied; return the first turn that a ready host grants, None if a batch of tries has none."""
+        """Refuse what is denied, then return the first turn that a ready host grants; None when the time is over.
+
+        At least one host is tried: however much there is to refuse, no host waits for that.
+        """
         for _ in range(_BATCH):
-            taken = None
-            if self._denied.urls:
-                self._refuse_denied(self._denied.urls.popleft())
-            elif self._ready:
-                taken = self._try_host(self._ready.popleft())
-            else:
+            if not self._denied.urls or not self._time_slice.is_open:
                 break
+            self._refuse_denied(self._denied.urls.popleft())
             self._prefetcher.start_fetches(at_least=1)
-            if taken is not None:
+        while self._ready:
+            taken = self._try_host(self._ready.popleft())
+            self._prefetcher.start_fetches(at_least=1)
+            if taken is not None or not self._time_slice.is_open:
                 return taken
         return None
 
@@ -380,6 +385,12 @@ class Dispatcher(Generic[Item]):
             host.putters.wake_all()
         self._workers.wake_all()
         self._finished.set()
+
+    @staticmethod
+    def check_in_loop() -> None:
+        """Raise WrongEventLoop outside of any event loop, as in a thread of its own: a queue is not thread-safe."""
+        if _get_running_loop() is None:
+            raise WrongEventLoop(_OUTSIDE)
 
     def raise_failure(self) -> None:
         """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""

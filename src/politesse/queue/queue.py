@@ -131,7 +131,7 @@ class PoliteQueue(CrawlableQueue[Item]):
             InvalidURL: for a URL that cannot be requested.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
-            WrongEventLoop: if the gatekeeper belongs to another event loop.
+            WrongEventLoop: if the gatekeeper belongs to another event loop, or none is running, as in a thread.
         """
         url = url_text(url)
         origin = self._checked_origin(url, priority)
@@ -258,6 +258,7 @@ class PoliteQueue(CrawlableQueue[Item]):
 
     def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
         """Return the host if there is no room at it; raise if nothing can be put at all."""
+        self._dispatcher.check_in_loop()
         self._dispatcher.raise_failure()
         if self._dispatcher.closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
@@ -272,9 +273,11 @@ class PoliteQueue(CrawlableQueue[Item]):
         def enter(url: str, item: Item | None, priority: float, hops: tuple[str, ...], attempt: int) -> None:
             dispatcher.add(Origin.of(url), url, item, priority, hops, attempt)
 
-        return CrawledQueue(
-            self._gate, self.turn, self.join, self.statistics, lambda: not dispatcher.closed, dispatcher.left, enter
-        )
+        def accepts() -> bool:
+            dispatcher.check_in_loop()
+            return not dispatcher.closed
+
+        return CrawledQueue(self._gate, self.turn, self.join, self.statistics, accepts, dispatcher.left, enter)
 
 
 def _check_objects(gate: object, on_disallowed: object) -> None:

@@ -74,6 +74,7 @@ class CrawlPage(Generic[Item]):
 
         Raises:
             ClosedError: the gatekeeper is closed.
+            WrongEventLoop: it is called in a thread; parse there, and put in ``handle``.
             Exception: what ``seen`` raises; it ends the crawl.
         """
         return self._put(self.url, link, item, priority)

@@ -301,3 +301,17 @@ async def test_a_session_of_another_gatekeeper_is_refused(queue: PoliteQueue[obj
         for gate in (other, 5):
             with pytest.raises(ConfigurationError, match="its gate is not that of the queue"):
                 await queue.crawl(Session(gate), follow_links)  # type: ignore[arg-type]
+
+
+async def test_a_link_that_is_put_in_a_thread_fails_its_page_and_the_crawl_ends(queue: PoliteQueue[object]) -> None:
+    """Parsers run in threads: the crawl waited for ever for the link."""
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        await asyncio.to_thread(page.put, "/a")
+
+    errors = Errors()
+    await queue.put(f"{A}/")
+    async with asyncio.timeout(10):
+        report = await queue.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert (report.pages, report.failed, report.left) == (0, 1, 0)
+    assert "event loop" in errors.texts[0]

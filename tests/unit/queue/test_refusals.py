@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -174,3 +176,36 @@ async def test_wrong_gate_or_callback_is_refused_by_name() -> None:
                 PoliteQueue(gate, on_disallowed=cast("Any", wrong))
     with pytest.raises(ConfigurationError, match=r"gate='ExampleBot/1\.0'"):
         PoliteQueue(cast("Any", "ExampleBot/1.0"))
+
+
+async def test_twenty_workers_block_the_event_loop_no_longer_than_one_does(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    """Each of them refused a hundred URLs in one round of the event loop."""
+    fetcher.answers[A] = NOTHING
+    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=lambda item, verdict: time.sleep(0.0005))
+    await gate.check(A)
+    for place in range(200):
+        await queue.put(f"{A}/{place}")
+    refused: list[int] = []
+    async with waiting(queue, 20):
+        while queue.qsize():
+            refused.append(queue.statistics().refused)
+            await asyncio.sleep(0)
+    # In 2 ms no more than four calls of half a millisecond end, and a fifth has begun.
+    assert max(after - before for before, after in pairwise(refused)) <= 5
+
+
+async def test_a_host_that_is_ready_does_not_wait_until_all_others_are_refused(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = NOTHING
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await gate.check_batch([A, B])
+    await clock.sleep(5)
+    for place in range(1_000):
+        await queue.put(f"{A}/{place}")
+    await queue.put(f"{B}/1")
+    async with queue.turn() as turn:
+        assert turn.url == f"{B}/1"
+        assert queue.qsize() >= 900

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper
+from politesse import ConfigurationError, Gatekeeper, WrongEventLoop
 from politesse.queue import PoliteQueue
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import A, B
@@ -125,3 +125,12 @@ async def test_the_only_put_that_waited_is_cancelled_and_the_host_stays(gate: Ga
     async with queue.turn() as turn:
         assert turn.url == f"{A}/1"
     assert queue.statistics().hosts == 0
+
+
+async def test_a_put_in_a_thread_is_an_error_and_the_queue_goes_on(queue: PoliteQueue[object]) -> None:
+    """It raised after it had counted the URL, which no worker ever had: ``join`` waited for ever."""
+    with pytest.raises(WrongEventLoop, match="call_soon_threadsafe"):
+        await asyncio.to_thread(queue.put_nowait, f"{A}/1")
+    assert queue.qsize() == 0
+    async with asyncio.timeout(10):
+        await queue.join()
