@@ -155,11 +155,11 @@ class AgentView:
                     match = match_rules(text, target, rules)
                 entry.used = True
                 allowed = match.allowed
-                heard: object = self._publisher.subscribers
+                heard: object = self._publisher.subscribers or match.bound_reached
                 if allowed:
                     state.allowed += 1
                 else:
-                    heard = heard or match.bound_reached or _is_logged(DEBUG)
+                    heard = heard or _is_logged(DEBUG)
                     if match.reason is _DISALLOW_RULE:
                         state.disallowed += 1
                         allowed = state.reports
