@@ -249,10 +249,7 @@ class Agent:
 
     def turn_in_the_way(self, host: str) -> Turn | None:
         """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
-        state = self.state
-        policy = state.policies.get(host)
-        limit = None if policy is None else policy.max_concurrent
-        return turn_in_the_way(state.pacer, host, state.pacing.max_concurrent if limit is None else limit)
+        return turn_in_the_way(self.state.pacer, host)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.

@@ -252,7 +252,8 @@ class AgentView:
         Raises:
             Disallowed: if it may not be requested, even if that is found out after the wait.
             TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
-            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already.
+            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already, or of
+                its address or domain where those are paced.
             InvalidURL: if ``url`` is no absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
