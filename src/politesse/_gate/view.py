@@ -292,8 +292,7 @@ class AgentView:
 
         The file is fetched as a page is: only if robots.txt allows it, and in its turn, which may take as long as the
         pace of the host does. It is kept, and concurrent callers share one request, which bears the gatekeeper's own
-        User-Agent; each hop of a redirect is checked and has a turn. So do not wait for it within a turn of the same
-        host. What it says has no effect on any verdict.
+        User-Agent; each hop of a redirect is checked and has a turn. What it says has no effect on any verdict.
 
         Args:
             origin: the origin, or a URL of it.
@@ -301,6 +300,7 @@ class AgentView:
 
         Raises:
             InvalidURL: if ``origin`` is none.
+            TurnHeld: at once, if it has to be fetched and this task holds the turn of its host.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
