@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -156,6 +158,23 @@ async def test_response_that_is_dropped_partly_read_ends_its_turn_when_its_body_
     assert turns(gate) == 1
     with pytest.warns(ResourceWarning, match="/slow was dropped"):
         await until(lambda: gc.collect() >= 0 and not turns(gate))
+
+
+def test_turn_that_is_dropped_as_the_interpreter_exits_is_reported() -> None:
+    program = """
+import asyncio
+from politesse import Gatekeeper
+from politesse.testing import ScriptedFetcher
+async def take():
+    gate = Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher())
+    kept.append((await gate.take_turn("https://example.com/\\u202e")).__enter__())
+kept = []
+asyncio.run(take())
+"""
+    command = [sys.executable, "-W", "always", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own program
+    assert r"<Turn https://example.com/\u202e: under way> was dropped" in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 async def drop_stream(client: httpx.AsyncClient, url: str) -> None:

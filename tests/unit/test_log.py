@@ -32,8 +32,6 @@ from politesse.verdict import AccessResult, Match, Source
 from tests.unit.conftest import UA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from politesse.testing import Answer
 
 SITE = "https://example.com"
@@ -313,9 +311,8 @@ def fetcher() -> ScriptedFetcher:
 
 
 @pytest.fixture(autouse=True)
-def logged(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
-    with caplog.at_level(logging.DEBUG, "politesse"):
-        yield
+def _logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "politesse")  # not at_level: what a test sets within it would outlive the test
 
 
 async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_long_and_as_it_ends(

@@ -155,11 +155,11 @@ class AgentView:
                     match = match_rules(text, target, rules)
                 entry.used = True
                 allowed = match.allowed
-                heard: object = self._publisher.subscribers
+                heard: object = self._publisher.subscribers or match.bound_reached
                 if allowed:
                     state.allowed += 1
                 else:
-                    heard = heard or match.bound_reached or _is_logged(DEBUG)
+                    heard = heard or _is_logged(DEBUG)
                     if match.reason is _DISALLOW_RULE:
                         state.disallowed += 1
                         allowed = state.reports
@@ -252,7 +252,8 @@ class AgentView:
         Raises:
             Disallowed: if it may not be requested, even if that is found out after the wait.
             TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
-            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already.
+            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already, or of
+                its address or domain where those are paced.
             InvalidURL: if ``url`` is no absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
@@ -291,8 +292,7 @@ class AgentView:
 
         The file is fetched as a page is: only if robots.txt allows it, and in its turn, which may take as long as the
         pace of the host does. It is kept, and concurrent callers share one request, which bears the gatekeeper's own
-        User-Agent; each hop of a redirect is checked and has a turn. So do not wait for it within a turn of the same
-        host. What it says has no effect on any verdict.
+        User-Agent; each hop of a redirect is checked and has a turn. What it says has no effect on any verdict.
 
         Args:
             origin: the origin, or a URL of it.
@@ -300,6 +300,7 @@ class AgentView:
 
         Raises:
             InvalidURL: if ``origin`` is none.
+            TurnHeld: at once, if it has to be fetched and this task holds the turn of its host.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """

@@ -1,10 +1,11 @@
 """A turn, and the tasks that hold it.
 
 Theory of operation. A turn is *held* by each task that has entered it, until it ends. Entering notes the task in the
-turn, and the turn in a context variable; both references are weak. A task that holds as many turns of a host as there
-may be at once would wait for itself: its next one there raises TurnHeld. A child task (``asyncio.gather``) sees the
-turns of its parent by the context that it inherits, and integrations use them there, but it does not hold them: for
-another turn of the host it waits, and its parent may end the one before meanwhile.
+turn, and the turn in a context variable; both references are weak. A task that holds as many turns of a line (of a
+host; or of an address or domain) as there may be at once would wait for itself: its next one there raises TurnHeld. A
+child task (``asyncio.gather``) sees the turns of its parent by the context that it inherits, and integrations use them
+there, but it does not hold them: for another turn of the host it waits, and its parent may end the one before
+meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse.events import Event
-    from politesse.ports import Pacer, Permit
+    from politesse.ports import PacedLine, Pacer, Permit
     from politesse.verdict import Verdict
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -143,6 +144,10 @@ class Turn:
         """Return whether it is a turn at a pacing host."""
         return Origin.of(self.url).pacing_host == host
 
+    def is_in(self, line: PacedLine) -> bool:
+        """Return whether it takes one of the places of a line."""
+        return line in self._pacer.lines(Origin.of(self.url).pacing_host)
+
     def is_of(self, pacer: Pacer) -> bool:
         """Return whether the gatekeeper that uses ``pacer`` granted it."""
         return self._pacer is pacer
@@ -234,17 +239,20 @@ def holds_turn_at(host: str) -> bool:
     return any(turn.is_at(host) for turn in entered_turns())
 
 
-def turn_in_the_way(pacer: Pacer, host: str, max_concurrent: int) -> Turn | None:
+def turn_in_the_way(pacer: Pacer, host: str) -> Turn | None:
     """Return a turn for whose end the current task would wait if it waited for one more at ``host``; None for none.
 
-    That is so if this very task holds as many turns of the host, granted by ``pacer``, as there may be at once.
+    That is so if this very task holds as many turns of one line in which the request would wait as there may be at
+    once: of the host, or of its address or domain where those are paced, at any gate of the same scope.
     """
     entered = entered_turns()
     task = current_task() if entered else None
-    if task is None:
-        return None
-    held = [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
-    return held[-1] if len(held) >= max_concurrent else None
+    held = [turn for turn in entered if turn.is_held_by(task)] if task is not None else []
+    for line in pacer.lines(host) if held else ():
+        in_line = [turn for turn in held if turn.is_in(line)]
+        if len(in_line) >= line.max_concurrent:
+            return in_line[-1]
+    return None
 
 
 def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn | None:

@@ -9,7 +9,7 @@ from politesse._cache.fetching import fetch_guarded, follow
 from politesse._cache.files import SiteFile, SiteFiles
 from politesse._pacing.turns import Basis, Gate, Judging, take
 from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
-from politesse.errors import Disallowed
+from politesse.errors import Disallowed, TurnHeld
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
@@ -110,9 +110,12 @@ class Sitemaps:
 
 
 async def read_data_txt(
-    gate: Gate, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
+    gate: GateAndBasis, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
 ) -> DataTxtAnswer:
     """Do what ``AgentView.datatxt`` says."""
+    held = gate.turn_in_the_way(origin.pacing_host)
+    if held is not None and files.peek(origin, DATA_TXT) is None:
+        raise TurnHeld(f"{origin}{DATA_TXT}", held_by=held.url)
     file = await get_file(gate, files, origin, DATA_TXT)
     if file.outcome is FileOutcome.FOUND and file.is_web_page:
         fault = "a web page was sent in its place"
