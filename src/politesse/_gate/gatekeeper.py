@@ -23,7 +23,7 @@ from politesse._gate.agent import Agent, Exemption
 from politesse._gate.assemble import GatekeeperOptions, GateParts, assemble
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.host_policy import HostPolicy
-from politesse._gate.hosts_known import hosts_known
+from politesse._gate.hosts_known import held_longest, hosts_known
 from politesse._gate.identity import Identity
 from politesse._gate.judge import match_rules
 from politesse._gate.state import Statistics
@@ -303,14 +303,14 @@ class AgentView:
 
         The file is fetched as a page is: only if robots.txt allows it, and in its turn, which may take as long as the
         pace of the host does. It is kept, and concurrent callers share one request, which bears the gatekeeper's own
-        User-Agent; each hop of a redirect is checked and has a turn. So do not wait for it within a turn of the same
-        host. What it says has no effect on any verdict.
+        User-Agent; each hop of a redirect is checked and has a turn. What it says has no effect on any verdict.
 
         Args:
             origin: the origin, or a URL of it.
             fields: names for its fields; see ``DataTxt.parse``.
 
         Raises:
+            TurnHeld: at once, if it has to be fetched and this task holds a turn of the host.
             InvalidURL: if ``origin`` is none.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
@@ -612,4 +612,4 @@ class Gatekeeper(AgentView):
     def __repr__(self) -> str:
         cache = self._state.cache
         asked = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
-        return f"<Gatekeeper {self._name} ({self._mode}): {asked}>"
+        return f"<Gatekeeper {self._name} ({self._mode}): {asked}{held_longest(self._state.pacer)}>"
