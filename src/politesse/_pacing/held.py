@@ -80,7 +80,6 @@ class Turn:
         self._pacer = pacer
         self._publish = publish
         self._loop = _get_running_loop()
-        self.may_close = False
         self._entered = False
         self._claimed = False
         self._observed = False

@@ -9,8 +9,8 @@ from typing import Final
 
 from yarl import URL
 
-from politesse._checks import check_positive, check_types
-from politesse.errors import ConfigurationError
+from politesse._checks import check_choice, check_positive, check_types
+from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.fetch.addresses import PRIVATE_ADDRESSES, PrivateAddresses
 from politesse.ports import MAX_BODY_BYTES
 
@@ -72,10 +72,12 @@ class FetchOptions:
             raise ConfigurationError(f"from_address={self.from_address!r}: give one line of printable ASCII")
         if self.ssl_context is not None and self.ssl_context.verify_mode is not ssl.CERT_REQUIRED:
             raise ConfigurationError("ssl_context: it does not verify certificates; set verify_mode=ssl.CERT_REQUIRED")
-        if self.private_addresses not in PRIVATE_ADDRESSES:
-            raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give one of {PRIVATE_ADDRESSES}")
+        one_of = f"one of {PRIVATE_ADDRESSES}"
+        check_choice("private_addresses", self.private_addresses, PRIVATE_ADDRESSES, one_of)
+        proxy: object = self.proxy  # a yarl.URL, too
         if self.proxy is not None and not _is_proxy(self.proxy):
-            raise ConfigurationError("proxy: give the http or https URL of a proxy")
+            kind = ConfigurationError if isinstance(proxy, str | URL) else ConfigurationTypeError
+            raise kind("proxy: give the http or https URL of a proxy")
         if self.proxy is not None and self.private_addresses == "deny":
             raise ConfigurationError("private_addresses='deny': the addresses behind a proxy cannot be checked")
 
