@@ -138,6 +138,16 @@ async def test_answer_is_recorded_once(site: Site, gate: Gatekeeper, client: Cli
     assert refused.not_before - gate._state.clock.wall() == pytest.approx(3_600, abs=60)
 
 
+async def test_answer_is_recorded_once_while_its_response_is_open(site: Site, gate: Gatekeeper, client: Client) -> None:
+    async with gate.turn(f"{site.base}/slow") as turn:
+        release = await client.open(turn.url)
+        turn.observe(503, {"Retry-After": "86400"})  # out of place: the integration has recorded the answer
+        release()
+        await until(lambda: turns(gate) == 0)
+    with await gate.take_turn(f"{site.base}/page", max_wait_s=10):
+        pass
+
+
 async def test_redirect_ends_the_turn_and_the_next_hop_takes_its_own(
     site: Site, other: Site, gate: Gatekeeper, client: Client
 ) -> None:

@@ -25,7 +25,7 @@ from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
 from politesse._pacing.turns import take_now, take_uncounted
 from politesse._reasons import BY_POLICY
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
@@ -340,7 +340,8 @@ class Exemption:
     def __init__(self, agent: Agent, reason: str) -> None:
         given: object = reason  # exempt=True is soon written
         if not isinstance(given, str) or not given.strip():
-            raise ConfigurationError(f"exempt={reason!r}: give the reason, as in exempt='our own server'")
+            kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
+            raise kind(f"exempt={reason!r:.100}: give the reason, as in exempt='our own server'")
         self._agent = agent
         self._reason = reason
 

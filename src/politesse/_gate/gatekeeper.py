@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from politesse._checks import check_types, checked_names, wrong_type
 from politesse._gate.assemble import GatekeeperOptions, assemble
 from politesse._gate.host_policy import HostPolicy
+from politesse._gate.hosts_known import held_longest
 from politesse._gate.identity import Identity
 from politesse._gate.view import AgentView
 from politesse.errors import InvalidURL
@@ -231,4 +232,4 @@ class Gatekeeper(AgentView):
     def __repr__(self) -> str:
         cache = self._state.cache
         asked = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
-        return f"<Gatekeeper {self._name} ({self._mode}): {asked}>"
+        return f"<Gatekeeper {self._name} ({self._mode}): {asked}{held_longest(self._state.pacer)}>"

@@ -82,7 +82,7 @@ class CrawlableQueue(ABC, Generic[Item]):
 
         Raises:
             ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or the queue is being
-                crawled already.
+                crawled already; a ConfigurationTypeError if an argument has the wrong type.
             ClosedError: the gatekeeper or ``web`` was closed.
             Exception: what ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed`` raises, and, if
                 ``stop_on_error``, what ``handle`` raises.

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from politesse._checks import check_least, check_wait, wrong_type
+from politesse._checks import check_least, check_priority, check_wait, wrong_type
 from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
 from politesse.errors import InvalidURL
@@ -245,11 +245,7 @@ class PoliteQueue(CrawlableQueue[Item]):
 
     def _checked_origin(self, url: str, priority: float) -> Origin:
         """Return the origin of ``url``; raise InvalidURL now if the gate would raise it later."""
-        given: object = priority
-        if not isinstance(given, int | float):
-            raise TypeError(f"priority={priority!r:.100}: give an int or a float")
-        if math.isnan(priority):
-            raise ValueError("priority=nan: give a number that can be compared")
+        check_priority(priority)
         try:
             url.encode()
         except UnicodeEncodeError:
