@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -61,7 +62,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self.clock = ManualClock()
         self.fetcher = ScriptedFetcher()
-        pacing = PacingOptions(min_delay_s=FLOOR_S, adaptive_factor=0.0, backoff_min_s=CLOSED_S, backoff_max_s=CLOSED_S)
+        pacing = PacingOptions(
+            min_delay_s=FLOOR_S,
+            adaptive_factor=0.0,
+            backoff_min_s=CLOSED_S,
+            backoff_max_s=CLOSED_S,
+            max_turn_s=inf,  # the model holds turns for as long as it likes
+        )
         cache = CacheOptions(retry_min_s=10.0, retry_max_s=10.0)
         self.gate = Gatekeeper(
             "ExampleBot/1.0 (+https://example.com/bot)",

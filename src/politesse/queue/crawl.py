@@ -26,24 +26,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._checks import check_number, check_priority, check_types, wrong_type
-from politesse._gate.view import agent_of
 from politesse._http.redirects import REDIRECTS
 from politesse._tasks import is_ended_from_outside
 from politesse._text import printable, printable_traceback
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.origin import Origin
 from politesse.queue.links import SeenUrls, normal_form, resolved_link, resolved_location
 from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport, PageFailed
-from politesse.queue.results import QueueClosed, QueuedTurn, parts_of
+from politesse.queue.results import QueueClosed, check_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Awaitable, Callable
 
-    from politesse._gate.view import AgentView
+    from politesse._gate.agent import Agent
+    from politesse._pacing.held import Turn
     from politesse.queue.clients import Answer, CrawlClient
+    from politesse.queue.dispatch import Dispatcher
     from politesse.queue.hosts import QueuedUrl
     from politesse.queue.links import Seen
-    from politesse.queue.results import QueueStatistics
 
 Item = TypeVar("Item")
 Response = TypeVar("Response")
@@ -53,29 +53,6 @@ logger = logging.getLogger("politesse.queue")
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
 _COME_AGAIN: Final = frozenset({429, 503})
-
-
-@dataclass(frozen=True, slots=True)
-class CrawledQueue(Generic[Item]):
-    """What a crawl uses of its queue.
-
-    Attributes:
-        gate: of the queue.
-        turn: waits for a turn.
-        join: waits until every URL that was put is done.
-        statistics: returns what the queue holds now.
-        accepts: returns whether new URLs may be put; raises WrongEventLoop outside of any event loop.
-        urls: returns the URLs that wait.
-        enter: queues a URL that was admitted, with item, priority, hops and attempt, even if the gate is closed.
-    """
-
-    gate: AgentView
-    turn: Callable[[], AbstractAsyncContextManager[QueuedTurn[Item]]]
-    join: Callable[[], Awaitable[None]]
-    statistics: Callable[[], QueueStatistics]
-    accepts: Callable[[], bool]
-    urls: Callable[[], Iterable[QueuedUrl[Item]]]
-    enter: Callable[[str, Item | None, float, tuple[str, ...], int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +91,8 @@ class Crawl(Generic[Item, Response]):
     """One crawl of a queue.
 
     Args:
-        queue: is crawled.
+        agent: of the queue.
+        dispatcher: of the queue.
         client: makes the requests.
         handle: called with each page and its response.
         options: see there.
@@ -125,7 +103,8 @@ class Crawl(Generic[Item, Response]):
 
     def __init__(
         self,
-        queue: CrawledQueue[Item],
+        agent: Agent,
+        dispatcher: Dispatcher[Item],
         client: CrawlClient[Response],
         handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],
         options: CrawlOptions[Item],
@@ -133,15 +112,15 @@ class Crawl(Generic[Item, Response]):
         call = getattr(handle, "__call__", None)  # noqa: B004 - of an object: its method is asynchronous
         if not inspect.iscoroutinefunction(handle) and not inspect.iscoroutinefunction(call):
             raise wrong_type("handle", handle, "an asynchronous function of a page and a response")
-        self._queue = queue
-        self._agent = agent_of(queue.gate)
+        self._agent = agent
+        self._dispatcher = dispatcher
         self._client = client
         self._handle = handle
         self._options = options
         self._seen: Seen = SeenUrls() if options.seen is None else options.seen
         self._workers = options.workers if options.max_pages is None else min(options.workers, options.max_pages)
         self._started_mono = self._agent.clock.monotonic()
-        self._refused_before = queue.statistics().refused
+        self._refused_before = dispatcher.refused
         self._pages = self._failed = self._redirects = self._retried = self._bad_links = 0
         self._handed = 0
         self._over = asyncio.Event()
@@ -151,7 +130,7 @@ class Crawl(Generic[Item, Response]):
         """Crawl until it is over; raises what ``PoliteQueue.crawl`` says."""
         if self._client.closed:
             raise ClosedError(self._closed_message())
-        for queued in self._queue.urls():
+        for queued in self._dispatcher.left():
             self._seen.add(normal_form(queued.url))
         try:
             async with asyncio.TaskGroup() as group:
@@ -186,10 +165,8 @@ class Crawl(Generic[Item, Response]):
 
     async def _wait_for_end(self) -> None:
         try:
-            now = self._queue.statistics()
-            while now.queued or now.under_way:
-                await self._queue.join()
-                now = self._queue.statistics()
+            while self._dispatcher.size or self._dispatcher.under_way:
+                await self._dispatcher.join()
         except ClosedError as error:
             self._end(error)
         self._over.set()
@@ -197,8 +174,12 @@ class Crawl(Generic[Item, Response]):
     async def _work(self) -> None:
         try:
             while not self._over.is_set() and not self._is_superfluous():
-                async with self._queue.turn() as turn:
-                    await self._visit(turn)
+                turn, queued = await self._dispatcher.take()
+                try:
+                    with turn:
+                        await self._visit(turn, queued)
+                finally:
+                    self._dispatcher.note_end(turn, queued.origin_queue)
         except QueueClosed:
             pass  # closed, and empty
         except Exception as error:  # noqa: BLE001 - ClosedError, or what on_disallowed raised: ends the crawl
@@ -212,13 +193,12 @@ class Crawl(Generic[Item, Response]):
         """Return whether there are more workers than pages may still be handed out."""
         return self._options.max_pages is not None and self._workers > self._options.max_pages - self._handed
 
-    async def _visit(self, turn: QueuedTurn[Item]) -> None:
+    async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Request the URL of a turn and settle it, as the theory of operation lists it."""
-        granted, queued = parts_of(turn)
         page = CrawlPage(queued.url, queued.item, queued.hops, queued.attempt, self._offer)
         is_handed = is_done = False
         try:
-            async with self._client.request(granted) as answer:
+            async with self._client.request(turn) as answer:
                 is_page = not self._is_redirect(answer) and answer.status not in _COME_AGAIN
                 if is_page:
                     self._handed += 1
@@ -266,9 +246,11 @@ class Crawl(Generic[Item, Response]):
                 problem = f"was answered with {status} to {queued.attempt} attempts"
             else:
                 self._retried += 1
-                self._queue.enter(queued.url, queued.item, queued.priority, queued.hops, queued.attempt + 1)
+                self._put_back(queued, queued.attempt + 1)
         elif (target := resolved_location(queued.url, answer.location)) is None:
             problem = f"redirects to {answer.location!r:.100}, which is no http(s) URL"
+        elif target == queued.url:
+            problem = f"redirects to itself with {status}, as sites do that want a cookie first"
         elif len(queued.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
         else:
@@ -280,9 +262,10 @@ class Crawl(Generic[Item, Response]):
 
     def _redirect(self, queued: QueuedUrl[Item], target: str) -> None:
         # Servers redirect from one spelling of a URL to another: as URLs of a crawl the two are the same.
-        respelt = target != queued.url and normal_form(target) == normal_form(queued.url)
+        respelt = normal_form(target) == normal_form(queued.url)
         if respelt or self.admit(target):
-            self._queue.enter(target, queued.item, queued.priority, (*queued.hops, queued.url), 1)
+            hops = (*queued.hops, queued.url)
+            self._dispatcher.add(Origin.of(target), target, queued.item, queued.priority, hops)
         self._redirects += 1
 
     def _offer(self, base: str, link: object, item: Item | None, priority: float) -> bool:
@@ -291,16 +274,19 @@ class Crawl(Generic[Item, Response]):
         url = resolved_link(base, link)
         if url is not None:
             with suppress(InvalidURL):
-                self._agent.checked_origin(url)
-                if not self._queue.accepts() or not self.admit(url):
+                origin = self._agent.checked_origin(url)
+                check_in_loop()
+                if self._dispatcher.closed or not self.admit(url):
                     return False
-                self._queue.enter(url, item, priority, (), 1)
+                self._dispatcher.add(origin, url, item, priority)
                 return True
         self._bad_links += 1
         return False
 
-    def _put_back(self, queued: QueuedUrl[Item]) -> None:
-        self._queue.enter(queued.url, queued.item, queued.priority, queued.hops, queued.attempt)
+    def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
+        """Queue a URL again as it was, or as another attempt."""
+        origin, attempt = queued.origin_queue.origin, attempt or queued.attempt
+        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, queued.hops, attempt)
 
     def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
         """Count and report a URL that has failed."""
@@ -326,30 +312,29 @@ class Crawl(Generic[Item, Response]):
         self._over.set()
 
     def _log_end(self, error: BaseException) -> None:
-        now, name = self._queue.statistics(), type(error).__name__
-        logger.warning("the crawl was ended by %s; %d URLs are left at %d hosts", name, now.queued, now.hosts)
+        left, hosts = self._dispatcher.size, len(self._dispatcher.hosts)
+        logger.warning("the crawl was ended by %s; %d URLs are left at %d hosts", type(error).__name__, left, hosts)
 
     def _is_closed(self) -> bool:
         return self._client.closed or self._agent.state.closing is None
 
     def _closed_message(self) -> str:
         what = "the session of the crawl is" if self._client.closed else "the gatekeeper was"
-        return f"{what} closed, with {self._queue.statistics().queued} URLs queued"
+        return f"{what} closed, with {self._dispatcher.size} URLs queued"
 
     def _show_progress(self, url: str) -> None:
         if self._options.on_progress is None:
             return
-        now = self._queue.statistics()
         progress = CrawlProgress(
             pages=self._pages,
             failed=self._failed,
             redirects=self._redirects,
-            disallowed=now.refused - self._refused_before,
-            queued=now.queued,
-            under_way=now.under_way,
+            disallowed=self._dispatcher.refused - self._refused_before,
+            queued=self._dispatcher.size,
+            under_way=self._dispatcher.under_way,
             retried=self._retried,
             bad_links=self._bad_links,
-            hosts=now.hosts,
+            hosts=len(self._dispatcher.hosts),
             last_url=url,
             elapsed_s=self._agent.clock.monotonic() - self._started_mono,
         )
@@ -359,14 +344,13 @@ class Crawl(Generic[Item, Response]):
             self._end(error)
 
     def _report(self) -> CrawlReport:
-        now = self._queue.statistics()
         return CrawlReport(
             pages=self._pages,
             failed=self._failed,
             redirects=self._redirects,
-            disallowed=now.refused - self._refused_before,
+            disallowed=self._dispatcher.refused - self._refused_before,
             retried=self._retried,
             bad_links=self._bad_links,
-            left=now.queued,
+            left=self._dispatcher.size,
             elapsed_s=self._agent.clock.monotonic() - self._started_mono,
         )

@@ -33,7 +33,6 @@ class TimeSlice:
     def __init__(self) -> None:
         self._until: float | None = None
 
-    @property
     def is_open(self) -> bool:
         """Whether there is time left in this round; the first call of a round begins it."""
         loop = asyncio.get_running_loop()
@@ -68,11 +67,11 @@ class DeniedUrls(Generic[Item]):
 
     def sort(self, origin_queue: OriginQueue[Item]) -> None:
         """Have the URLs of an origin sorted."""
-        self._unsorted.append((origin_queue, iter(origin_queue.urls.copy())))
+        self._unsorted.append((origin_queue, _each_of(origin_queue)))
 
     def sort_some(self) -> None:
         """Sort as many URLs as the slice of time allows."""
-        while self._unsorted and self._time_slice.is_open:
+        while self._unsorted and self._time_slice.is_open():
             origin_queue, rest = self._unsorted[0]
             for queued in rest:
                 if origin_queue.blocked:  # sorted again when it is known
@@ -80,6 +79,11 @@ class DeniedUrls(Generic[Item]):
                 if not queued.withdrawn and self._is_denied(queued):
                     origin_queue.host.withdraw(queued)
                     self.urls.append(queued)
-                if not self._time_slice.is_open:
+                if not self._time_slice.is_open():
                     return
             self._unsorted.popleft()
+
+
+def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
+    """Yield the URLs that an origin has at the first step: one that is handed out before that is not kept."""
+    yield from origin_queue.urls.copy()

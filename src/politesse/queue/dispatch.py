@@ -29,15 +29,15 @@ timers and wakes every task that waits, which then raises ClosedError.
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop
 from collections import deque
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from weakref import WeakSet
 
-from politesse._pacing.held import Turn
-from politesse.errors import ClosedError, Disallowed, WrongEventLoop
+from politesse._pacing.held import Turn, current_task
+from politesse.errors import ClosedError, Disallowed
 from politesse.queue.denied import DeniedUrls, TimeSlice
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
 from politesse.queue.patience import Limits, Patience, is_given_up
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
     from politesse._gate.agent import Agent
     from politesse.origin import Origin
+    from politesse.queue.reports import RunningCrawl
 
 Item = TypeVar("Item")
 
 _BATCH: Final = 100
-_OUTSIDE: Final = "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
 
 
 class Dispatcher(Generic[Item]):
@@ -66,13 +66,15 @@ class Dispatcher(Generic[Item]):
         on_disallowed: see PoliteQueue.
         limits: for how long is waited.
         max_asking: see PoliteQueue.
-        note_refusal: called with each URL that was refused.
 
     Attributes:
         hosts: those that have URLs, or tasks that wait for room, by pacing host.
         size: how many URLs wait.
         closed: whether no more URLs come.
-        on_refused: called with the URL when one was refused, after ``on_disallowed``.
+        under_way: how many turns are under way.
+        refused: how many URLs were refused.
+        consumers: the tasks that have taken a turn.
+        crawl: the one that is under way; None for none.
     """
 
     def __init__(
@@ -81,12 +83,10 @@ class Dispatcher(Generic[Item]):
         on_disallowed: Callable[[Item | str, Verdict], object] | None,
         limits: Limits,
         max_asking: int,
-        note_refusal: Callable[[str], None],
     ) -> None:
         self._agent = agent
         self._on_disallowed = on_disallowed
         self._max_asking = max_asking
-        self._note_refusal = note_refusal
         self.hosts: dict[str, HostQueue[Item]] = {}
         self._ready: deque[HostQueue[Item]] = deque()
         self._workers = WaitingTasks()
@@ -98,11 +98,12 @@ class Dispatcher(Generic[Item]):
         self._denied: DeniedUrls[Item] = DeniedUrls(self._is_denied, self._time_slice)
         self._puts = 0
         self.size = 0
-        self._under_way = 0
-        self._refused = 0
+        self.under_way = 0
+        self.refused = 0
         self._given_up = 0
         self.closed = False
-        self.on_refused: Callable[[str], None] | None = None
+        self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
+        self.crawl: RunningCrawl | None = None
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
@@ -111,7 +112,7 @@ class Dispatcher(Generic[Item]):
     async def join(self) -> None:
         """Wait until nothing waits and nothing is under way; raises what ``PoliteQueue.join`` says."""
         await self._finished.wait()
-        if self.size or self._under_way:
+        if self.size or self.under_way:
             self.raise_failure()
 
     def close(self) -> None:
@@ -145,9 +146,9 @@ class Dispatcher(Generic[Item]):
             ready=len(self._ready),
             asking=self._prefetcher.fetching,
             deferred=len(deferred),
-            under_way=self._under_way,
+            under_way=self.under_way,
             waiting=len(self._workers),
-            refused=self._refused,
+            refused=self.refused,
             given_up=self._given_up,
             deferred_until_wall=min(deferred.values(), default=None),
         )
@@ -193,6 +194,7 @@ class Dispatcher(Generic[Item]):
 
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn; raises what ``PoliteQueue.turn`` says."""
+        self.consumers.add(current_task())
         try:
             while True:
                 self.raise_failure()
@@ -219,14 +221,14 @@ class Dispatcher(Generic[Item]):
         At least one host is tried: however much there is to refuse, no host waits for that.
         """
         for _ in range(_BATCH):
-            if not self._denied.urls or not self._time_slice.is_open:
+            if not self._denied.urls or not self._time_slice.is_open():
                 break
             self._refuse_denied(self._denied.urls.popleft())
             self._prefetcher.start_fetches(at_least=1)
         while self._ready:
             taken = self._try_host(self._ready.popleft())
             self._prefetcher.start_fetches(at_least=1)
-            if taken is not None or not self._time_slice.is_open:
+            if taken is not None or not self._time_slice.is_open():
                 return taken
         return None
 
@@ -245,7 +247,7 @@ class Dispatcher(Generic[Item]):
         if isinstance(answer, Turn):
             self._agent.counted(answer.verdict)
             origin_queue.end_deferrals()
-            self._under_way += 1
+            self.under_way += 1
             self._remove(queued)
             self._patience.note_progress(host)
             if host.has_head():
@@ -284,7 +286,7 @@ class Dispatcher(Generic[Item]):
         given_up = is_given_up(verdict)
         if not given_up:
             queued.origin_queue.end_deferrals()
-        self._refused += 1
+        self.refused += 1
         self._given_up += given_up
         at_head = not queued.withdrawn
         self._remove(queued)
@@ -294,7 +296,8 @@ class Dispatcher(Generic[Item]):
             if self._on_disallowed is not None:
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
-            self._note_refusal(queued.url)
+            if self.crawl is not None:
+                self.crawl.note_refusal(queued.url)
             self._finish_if_done()
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:
@@ -320,15 +323,15 @@ class Dispatcher(Generic[Item]):
         return verdict is not None and self._patience.refuses(queued.origin_queue, verdict)
 
     def _finish_if_done(self) -> None:
-        if not self.size and not self._under_way:
+        if not self.size and not self.under_way:
             self._finished.set()
 
     def note_end(self, turn: Turn, origin_queue: OriginQueue[Item]) -> None:
         """Have the host tried at once if the answer may have closed it for long: URLs may have to be given up."""
-        self._under_way -= 1
+        self.under_way -= 1
         self._finish_if_done()
         host = self.hosts.get(origin_queue.host.key)
-        if host is None:
+        if host is None or self._failure is not None:
             return
         self._patience.note_progress(host)
         if turn.may_close or self._agent.may_wait_long(origin_queue.origin, self._patience.limits.max_wait_s):
@@ -385,12 +388,6 @@ class Dispatcher(Generic[Item]):
             host.putters.wake_all()
         self._workers.wake_all()
         self._finished.set()
-
-    @staticmethod
-    def check_in_loop() -> None:
-        """Raise WrongEventLoop outside of any event loop, as in a thread of its own: a queue is not thread-safe."""
-        if _get_running_loop() is None:
-            raise WrongEventLoop(_OUTSIDE)
 
     def raise_failure(self) -> None:
         """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""

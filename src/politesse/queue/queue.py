@@ -1,6 +1,19 @@
 """A queue that hands out only URLs whose host is ready, so that no worker ever waits for one host.
 
-What is behind it is in dispatch.py; its theory of operation is there.
+The way through this folder::
+
+    queue.py        PoliteQueue: checks what is put, and waits for room
+    dispatch.py     hands out and refuses: the theory of operation is there
+      hosts.py      the heaps of URLs, by host and origin
+      prefetch.py   fetches robots.txt ahead, and again after a deferral
+      patience.py   how long a site is waited for
+      denied.py     finds URLs that are denied before their turn
+      waiting.py    a FIFO of tasks
+    results.py      what the methods of the queue return and raise
+    crawl.py        ``PoliteQueue.crawl``: the loop over the queue
+      clients.py    aiohttp and httpx, seen alike
+      links.py      links, normal forms, ``seen``
+      reports.py    what a crawl reports
 """
 
 from __future__ import annotations
@@ -10,33 +23,36 @@ import inspect
 import math
 import warnings
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._checks import check_least, check_priority, check_wait, wrong_type
 from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
-from politesse.errors import InvalidURL
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, url_text
-from politesse.queue.crawl import CrawledQueue
-from politesse.queue.crawlable import CrawlableQueue
+from politesse.queue.clients import client_of
+from politesse.queue.crawl import Crawl, CrawlOptions
 from politesse.queue.dispatch import Dispatcher
 from politesse.queue.patience import Limits
-from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics, check_in_loop
 from politesse.verdict import Verdict, utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from politesse.origin import StrOrURL
+    from politesse.queue.clients import AiohttpStyle, HttpxStyle
     from politesse.queue.hosts import HostQueue
+    from politesse.queue.links import Seen
+    from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport
 
 Item = TypeVar("Item")
+Response = TypeVar("Response")
 
 _DEPRECATED: Final = "max_deferrals= is deprecated: give max_unreachable_s= and max_wait_s=, in seconds"
 
 
-class PoliteQueue(CrawlableQueue[Item]):
+class PoliteQueue(Generic[Item]):
     r"""URLs in, turns out: each as soon as its host is ready, the hosts taking turns.
 
     Within a host the lowest priority goes first, and of the same priority what was put first. A URL that may not be
@@ -107,15 +123,12 @@ class PoliteQueue(CrawlableQueue[Item]):
         self._gate = gate
         self._agent = agent_of(gate)
         self._maxsize = maxsize
-        self._consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         limits = Limits(
             math.inf if max_unreachable_s is None else max_unreachable_s,
             math.inf if max_wait_s is None else max_wait_s,
             max_deferrals,
         )
-        self._dispatcher: Dispatcher[Item] = Dispatcher(
-            self._agent, on_disallowed, limits, max_asking, self._note_refusal
-        )
+        self._dispatcher: Dispatcher[Item] = Dispatcher(self._agent, on_disallowed, limits, max_asking)
 
     async def put(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
@@ -170,13 +183,94 @@ class PoliteQueue(CrawlableQueue[Item]):
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
-        self._consumers.add(current_task())
         turn, queued = await self._dispatcher.take()
         try:
             with turn:
-                yield QueuedTurn(turn, queued)
+                yield QueuedTurn(turn, queued.item)
         finally:
             self._dispatcher.note_end(turn, queued.origin_queue)
+
+    async def crawl(
+        self,
+        web: AiohttpStyle[Response] | HttpxStyle[Response],
+        handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],
+        *,
+        workers: int = 20,
+        seen: Seen | None = None,
+        max_pages: int | None = None,
+        on_progress: Callable[[CrawlProgress], object] | None = None,
+        on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
+        stop_on_error: bool = False,
+    ) -> CrawlReport:
+        """Request every URL of the queue, hand each page to ``handle``, and follow the links that it puts.
+
+        Each URL is requested once, in a turn of its host, by a GET request with the timeouts of ``web``. A redirect is
+        not followed at once: its target is queued with the same item, after at most 10 hops, unless it was seen. An
+        answer of 429 or 503 closes its host, and the URL is requested again later, at most 5 times in all; it is given
+        up as any other URL if its host is closed for longer than ``max_wait_s`` of the queue. Every other answer is a
+        page, whatever its status.
+
+        URLs count as one if their normal forms are equal (RFC 3986 6.2.2 and 6.2.3, by yarl): scheme and host in lower
+        case, no default port, escapes decoded where that is safe, dot segments resolved, ``/`` for an empty path, no
+        fragment, no empty query. The order of a query and a trailing slash matter. The normal form is only compared;
+        the request has the URL as it was put.
+
+        It ends when every URL is done, ``handle`` included, or after ``max_pages``. It does not wait for tasks that
+        ``handle`` has started: what they put after the end stays in the queue, for another crawl. If it is cancelled,
+        or ends with an error, URLs under way go back into the queue, the log says how many are left, and a later crawl
+        with the same ``seen`` goes on with them.
+
+        Args:
+            web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``httpx.AsyncClient``. It
+                is not closed. Without a User-Agent of its own it sends that of the gate.
+            handle: an asynchronous function of a CrawlPage and the response, as ``web`` gives it. It holds its host
+                until the response is read to its end, or it returns. The body of an httpx response has been read. What
+                it raises is logged with the URL, and passed to ``on_error``.
+            workers: how many URLs are under way at once, each at another host; positive.
+            seen: the URLs that are not to be requested, to which those of this crawl are added: a set, or any object
+                with ``__contains__`` and ``add``, in their normal form. By default a set of digests. ``put`` of a URL
+                that was seen is ignored while the crawl runs; URLs that were put before it are requested.
+            max_pages: how many pages are handed to ``handle`` at most; None for any number.
+            on_progress: called whenever a URL is finished or refused; must not block.
+            on_error: called with a page, and what ``handle`` or the request raised, or PageFailed.
+            stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
+
+        Raises:
+            ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or the queue is being
+                crawled already; a ConfigurationTypeError if an argument has the wrong type.
+            ClosedError: the gatekeeper or ``web`` was closed.
+            Exception: what ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed`` raises, and, if
+                ``stop_on_error``, what ``handle`` raises.
+
+        Example:
+            >>> import asyncio
+            >>> from politesse import Gatekeeper, PoliteQueue
+            >>> from politesse.testing import ScriptedFetcher
+            >>> import httpx
+            >>> async def handle(page, response):
+            ...     print(page.url, response.status_code, [page.put(link) for link in ("/", "/b", "mailto:us")])
+            >>> async def main() -> None:
+            ...     site = httpx.MockTransport(lambda request: httpx.Response(200))
+            ...     agent = "ExampleBot/1.0 (+https://example.com/bot)"
+            ...     async with Gatekeeper(agent, fetcher=ScriptedFetcher()) as gate:
+            ...         queue = PoliteQueue(gate)
+            ...         await queue.put("https://a.example/")
+            ...         async with httpx.AsyncClient(transport=site) as web:
+            ...             report = await queue.crawl(web, handle, max_pages=1)
+            ...         print(report.pages, report.left, report.bad_links)
+            >>> asyncio.run(main())
+            https://a.example/ 200 [False, True, False]
+            1 1 1
+        """
+        dispatcher = self._dispatcher
+        if dispatcher.crawl is not None:
+            raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
+        options = CrawlOptions(workers, seen, max_pages, on_progress, on_error, stop_on_error)
+        dispatcher.crawl = crawl = Crawl(self._agent, dispatcher, client_of(web, self._gate), handle, options)
+        try:
+            return await crawl.run()
+        finally:
+            dispatcher.crawl = None
 
     async def join(self) -> None:
         """Wait until every URL that was put is done.
@@ -254,26 +348,19 @@ class PoliteQueue(CrawlableQueue[Item]):
 
     def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
         """Return the host if there is no room at it; raise if nothing can be put at all."""
-        self._dispatcher.check_in_loop()
+        check_in_loop()
         self._dispatcher.raise_failure()
         if self._dispatcher.closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
         host = self._dispatcher.hosts.get(origin.pacing_host)
         if host is None or not 0 < self._maxsize <= host.size or in_turn():
             return None
-        return None if current_task() in self._consumers else host
+        return None if current_task() in self._dispatcher.consumers else host
 
-    def _crawled(self) -> CrawledQueue[Item]:
-        dispatcher = self._dispatcher
-
-        def enter(url: str, item: Item | None, priority: float, hops: tuple[str, ...], attempt: int) -> None:
-            dispatcher.add(Origin.of(url), url, item, priority, hops, attempt)
-
-        def accepts() -> bool:
-            dispatcher.check_in_loop()
-            return not dispatcher.closed
-
-        return CrawledQueue(self._gate, self.turn, self.join, self.statistics, accepts, dispatcher.left, enter)
+    def _is_seen(self, url: str) -> bool:
+        """Return whether a crawl is under way that has seen ``url``; otherwise it counts as seen from now on."""
+        crawl = self._dispatcher.crawl
+        return crawl is not None and not crawl.admit(url)
 
 
 def _check_objects(gate: object, on_disallowed: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from politesse._text import printable
 from politesse.errors import PolitesseError
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from yarl import URL
 
 Item = TypeVar("Item")
+
+
+class RunningCrawl(Protocol):
+    """What the queue reports to the crawl that is under way."""
+
+    def admit(self, url: str) -> bool:
+        """Return whether a URL that is put is new; otherwise it is ignored."""
+
+    def note_refusal(self, url: str) -> None:
+        """Report that a URL was refused."""
 
 
 class PageFailed(PolitesseError):

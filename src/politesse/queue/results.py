@@ -1,17 +1,17 @@
-"""What a queue returns and raises: turns, statistics, QueueClosed."""
+"""What a queue returns and raises: turns, statistics, QueueClosed, WrongEventLoop."""
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from politesse.errors import ClosedError
+from politesse.errors import ClosedError, WrongEventLoop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from politesse._pacing.held import Turn
-    from politesse.queue.hosts import QueuedUrl
 
 Item = TypeVar("Item")
 
@@ -105,14 +105,13 @@ class QueuedTurn(Generic[Item]):
         https://a.example/page {'depth': 1} True
     """
 
-    __slots__ = ("_queued", "_turn", "item", "url", "verdict")
+    __slots__ = ("_turn", "item", "url", "verdict")
 
-    def __init__(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
+    def __init__(self, turn: Turn, item: Item | None) -> None:
         self.url = turn.url
-        self.item = queued.item
+        self.item = item
         self.verdict = turn.verdict
         self._turn = turn
-        self._queued = queued
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
         """Report the response as soon as its headers are known: they set the pace; see ``Turn.observe``.
@@ -127,6 +126,9 @@ class QueuedTurn(Generic[Item]):
         return f"<QueuedTurn of {self._turn!r}>"
 
 
-def parts_of(turn: QueuedTurn[Item]) -> tuple[Turn, QueuedUrl[Item]]:
-    """Return the turn of the gate, and what was queued: what a crawl needs of a turn, and users do not."""
-    return turn._turn, turn._queued  # noqa: SLF001 - the one way from the public interface to the plumbing
+def check_in_loop() -> None:
+    """Raise WrongEventLoop outside of any event loop, as in a thread of its own: a queue is not thread-safe."""
+    if _get_running_loop() is None:
+        raise WrongEventLoop(
+            "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
+        )

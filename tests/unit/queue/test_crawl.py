@@ -174,6 +174,46 @@ async def test_a_redirect_without_a_location_is_a_page(queue: PoliteQueue[object
     assert pages.urls == [f"{A}/moved"]
 
 
+async def test_a_redirect_to_itself_is_reported(queue: PoliteQueue[object], pages: Pages, errors: Errors) -> None:
+    await queue.put(f"{A}/cookie")
+    report = await queue.crawl(SimulatedWeb({f"{A}/cookie": moved("/cookie#top", 302)}), pages, on_error=errors)
+    assert (report.pages, report.failed, report.redirects) == (0, 1, 0)
+    assert errors.texts == [f"{A}/cookie redirects to itself with 302, as sites do that want a cookie first"]
+
+
+async def test_a_link_that_a_child_task_puts_after_the_end_is_left(queue: PoliteQueue[object]) -> None:
+    over = asyncio.Event()
+    children: list[asyncio.Task[bool]] = []
+
+    async def later(page: CrawlPage[object]) -> bool:
+        await over.wait()
+        return page.put("/late")
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        children.append(asyncio.create_task(later(page)))
+
+    await queue.put(f"{A}/")
+    assert (await queue.crawl(SimulatedWeb(), handle)).left == 0
+    over.set()
+    assert await children[0] is True
+    assert [url for url, _, _ in queue.left()] == [f"{A}/late"]
+
+
+async def test_on_progress_costs_the_same_however_many_origins_are_deferred(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call listed all of them."""
+    fetcher.answers[B] = 503
+    await gate.check(B)
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_unreachable_s=100)
+    monkeypatch.setattr(queue._dispatcher, "deferred", lambda: pytest.fail("listed"))
+    progress: list[CrawlProgress] = []
+    for origin in (A, B):
+        await queue.put(f"{origin}/")
+    await queue.crawl(SimulatedWeb(), Pages(), on_progress=progress.append)
+    assert [(now.pages, now.queued, now.hosts, now.disallowed) for now in progress] == [(1, 1, 1, 0), (1, 0, 0, 1)]
+
+
 async def test_a_circle_over_two_hosts_ends(queue: PoliteQueue[object], pages: Pages) -> None:
     await queue.put(f"{A}/")
     web = SimulatedWeb({f"{A}/": moved(f"{B}/"), f"{B}/": moved(f"{A}/")})

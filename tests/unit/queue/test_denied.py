@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, PacingOptions, Reason
 from politesse.queue import PoliteQueue
 from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, Refusals, waiting
+from tests.unit.queue.crawl import NOTHING, UA, A, B, C, Log, Refusals, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ManualClock, ScriptedFetcher
@@ -154,3 +155,29 @@ async def test_urls_that_were_sorted_are_not_sorted_again_by_the_same_file(
     assert sorted_origins == []
     await queue.put(f"{B}/1")
     await settle()
+
+
+async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    """It kept all, to be sorted when no host would be ready."""
+
+    class Payload:
+        pass
+
+    fetcher.answers[C] = PRIVATE
+    item = Payload()
+    handed_out = ref(item)
+    await gate.check_batch([A, B])
+    await clock.sleep(5)
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    for url in (f"{A}/1", f"{B}/1"):
+        await queue.put(url)
+    await queue.put(f"{C}/1", item)
+    del item
+    await clock.sleep(5)
+    for host in (A, B, C):
+        async with queue.turn() as turn:
+            assert turn.url == f"{host}/1"
+    del turn
+    assert handed_out() is None

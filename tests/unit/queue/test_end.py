@@ -174,6 +174,17 @@ async def test_closing_the_gatekeeper_leaves_no_timer_and_no_deferral(fetcher: S
     assert not running_timers(clock)
 
 
+async def test_a_turn_that_ends_after_the_gatekeeper_was_closed_leaves_no_timer(
+    queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
+) -> None:
+    await queue.put(f"{A}/1")
+    await queue.put(f"{A}/2")
+    async with queue.turn():
+        await gate.aclose()
+    assert running_timers(clock) == 0
+    assert queue.qsize() == 1
+
+
 async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: ScriptedFetcher) -> None:
     clock = ManualClock()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
