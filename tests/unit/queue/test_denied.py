@@ -176,8 +176,10 @@ async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
     await queue.put(f"{C}/1", item)
     del item
     await clock.sleep(5)
-    for host in (A, B, C):
+
+    async def next_url() -> str:
         async with queue.turn() as turn:
-            assert turn.url == f"{host}/1"
-    del turn
+            return turn.url
+
+    assert [await next_url() for _ in range(3)] == [f"{host}/1" for host in (A, B, C)]
     assert handed_out() is None
