@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import aiohttp, decide, faults, hostile, pacing, parse, peek
+from benchmarks import aiohttp, crawl, decide, faults, hostile, pacing, parse, peek
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
@@ -20,6 +20,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
     "hostile": hostile.run,
     "pacing": pacing.run,
     "aiohttp": aiohttp.run,
+    "crawl": crawl.run,
     "faults": faults.run,
 }
 
@@ -43,15 +44,18 @@ def _arguments() -> tuple[list[str], Settings]:
     parser.add_argument("--corpus", type=Path, metavar="DIR", help="a directory of robots.txt files; default: made up")
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="how often all are timed; default: 15")
     parser.add_argument("--seed", type=int, default=9309, metavar="N", help="of URLs and made-up files; default: 9309")
+    parser.add_argument("--hosts", type=int, default=5_000, metavar="N", help="that are crawled; default: 5000")
+    parser.add_argument("--memory", action="store_true", help="of a crawl of 100,000 pages; takes ten minutes")
     given = parser.parse_args()
     names: list[str] = given.names or [name for name in BENCHMARKS if name != _ON_REQUEST]
     if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(f"no benchmark is called {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
-    if given.rounds < 1:
-        parser.error(f"--rounds is {given.rounds}; give 1 or more")
+    for name in ("rounds", "hosts"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name} is {getattr(given, name)}; give 1 or more")
     if given.corpus is not None and not given.corpus.is_dir():
         parser.error(f"--corpus is {given.corpus}, which is no directory")
-    return names, Settings(corpus=given.corpus, rounds=given.rounds, seed=given.seed)
+    return names, Settings(given.corpus, given.rounds, given.seed, given.hosts, given.memory)
 
 
 if __name__ == "__main__":

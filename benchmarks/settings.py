@@ -15,8 +15,12 @@ class Settings:
     corpus: a directory of robots.txt files; None for made-up ones.
     rounds: how often all contenders are timed.
     seed: of all that is drawn by lot.
+    hosts: how many are crawled.
+    memory: whether the memory of a crawl is measured instead of its time.
     """
 
     corpus: Path | None
     rounds: int
     seed: int
+    hosts: int = 5_000
+    memory: bool = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from politesse._base_errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:
@@ -69,6 +69,23 @@ def check_wait(name: str, wait_s: float | None) -> None:
     check_number(name, wait_s, wanted)
     if not wait_s >= 0:  # NaN is not
         raise ConfigurationError(f"{name}={wait_s!r}: give {wanted}")
+
+
+def check_choice(name: str, value: object, choices: Collection[str | None], wanted: str) -> None:
+    """Raise ConfigurationError unless ``value`` is one of ``choices``; a ConfigurationTypeError if it is no str."""
+    if not isinstance(value, str | None):
+        raise wrong_type(name, value, wanted)
+    if value not in choices:
+        kind = ConfigurationTypeError if value is None else ConfigurationError
+        raise kind(f"{name}={value!r:.100}: give {wanted}")
+
+
+def check_priority(priority: object) -> None:
+    """Raise TypeError or ValueError unless ``priority`` can be compared with every other one."""
+    if not isinstance(priority, int | float):
+        raise TypeError(f"priority={priority!r:.100}: give an int or a float")
+    if priority != priority:  # noqa: PLR0124 - NaN
+        raise ValueError("priority=nan: give a number that can be compared")
 
 
 def checked_names(name: str, given: object) -> list[str]:

@@ -12,7 +12,6 @@
     │   └── QueueClosed         the queue is closed, and empty for a reader
     ├── WrongEventLoop          the gatekeeper belongs to another event loop, or none runs (also a RuntimeError)
     ├── StoreError              a store could not read or write a record
-    ├── PageFailed              a crawl gives up a URL because of what its server answered
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
     ├── PageFailed              a crawl gives up a URL because of what its server answered
@@ -124,7 +123,8 @@ class StoreError(PolitesseError):
 class Disallowed(PolitesseError):
     """The request must not be made.
 
-    >>> from politesse import Match, Reason, Verdict
+    >>> from politesse import Reason, Verdict
+    >>> from politesse.verdict import Match
     >>> raise Disallowed(Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY)))
     Traceback (most recent call last):
     politesse.errors.Disallowed: disallowed: https://example.com/a (a host policy denies this host)

@@ -17,6 +17,24 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.verdict import Bound, FileOutcome, Source, Verdict
 
+__all__ = [
+    "AddressNotFound",
+    "ComponentFailed",
+    "Decided",
+    "Event",
+    "HeaderOverruled",
+    "HostClosed",
+    "HostOpened",
+    "LongDelay",
+    "LongWait",
+    "MatchingBounded",
+    "Publisher",
+    "RobotsFetched",
+    "SiteFileFetched",
+    "TurnDropped",
+    "TurnExpired",
+]
+
 logger = logging.getLogger("politesse")
 
 _MAX_EVENT: Final = 1_000  # characters of an event in the log
@@ -25,7 +43,7 @@ _MAX_EVENT: Final = 1_000  # characters of an event in the log
 class Event:
     """The base of all events. Those of this library are defined here, whichever layer publishes them.
 
-    >>> from politesse import Event, RobotsFetched
+    >>> from politesse.events import Event, RobotsFetched
     >>> issubclass(RobotsFetched, Event)
     True
     """
@@ -60,7 +78,8 @@ class Decided(Event):
 
     Example:
         >>> import asyncio
-        >>> from politesse import Decided, Gatekeeper
+        >>> from politesse import Gatekeeper
+        >>> from politesse.events import Decided
         >>> from politesse.testing import ScriptedFetcher
         >>> async def watch():
         ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
@@ -83,7 +102,9 @@ class MatchingBounded(Event):
         verdict: the verdict.
 
     Example:
-        >>> from politesse import Match, MatchingBounded, Reason, Verdict
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.events import MatchingBounded
+        >>> from politesse.verdict import Match
         >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
         >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
         True
@@ -137,7 +158,7 @@ class SiteFileFetched(Event):
         fault: what went wrong, as a phrase, or empty.
         outcome: what holds now.
 
-    >>> from politesse import FileOutcome
+    >>> from politesse.sites import FileOutcome
     >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
     >>> print(event.url, event.status, event.outcome)
     https://example.com/data.txt 404 unknown
@@ -251,7 +272,8 @@ class LongDelay(Event):
         done: ``"obey"``, ``"cap"`` or ``"skip"``.
 
     Example:
-        >>> from politesse import LongDelay, Origin
+        >>> from politesse import Origin
+        >>> from politesse.events import LongDelay
         >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
         'skip'
     """

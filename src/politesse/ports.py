@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse.origin import Origin
     from politesse.verdict import Bound, NotYet
@@ -309,6 +309,20 @@ class HostPace:
     held_s: float = 0.0
 
 
+class PacedLine(NamedTuple):
+    """A line in which requests wait for a turn: of a host, or of all that share its address or domain.
+
+    Attributes:
+        pacer: the pacer that keeps it; one object for all gates that share it.
+        key: its name there.
+        max_concurrent: how many requests may be under way at once.
+    """
+
+    pacer: object
+    key: str
+    max_concurrent: int
+
+
 class Permit(Protocol):
     """Permission to make one request now.
 
@@ -402,6 +416,9 @@ class Pacer(Protocol):
 
     def hosts(self) -> Mapping[str, HostPace]:
         """Return what is known here of each busy host, by its name; an idle host may be missing. Changes nothing."""
+
+    def lines(self, host: str, /) -> Iterable[PacedLine]:
+        """Return the lines in which a request to ``host`` waits, as far as they are known. Changes nothing."""
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""

@@ -9,10 +9,10 @@ from politesse.errors import ClosedError
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from politesse.clock import Clock
-    from politesse.ports import HostPace, Pacer, Permit, TurnRequest
+    from politesse.ports import HostPace, PacedLine, Pacer, Permit, TurnRequest
 
 TRIP: Final = 3
 """Steps of the event loop that a message to the server takes."""
@@ -110,6 +110,9 @@ class RemotePacer:
 
     def hosts(self) -> Mapping[str, HostPace]:
         return self._server.hosts()
+
+    def lines(self, host: str, /) -> Iterable[PacedLine]:
+        return self._server.lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         _send(lambda: self._server.set_limits(host, min_delay_s, max_concurrent))

@@ -14,7 +14,9 @@ import sys
 import time
 from typing import Final
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Origin, RobotsFetched
+from politesse import FetchOptions, Gatekeeper, Origin
+from politesse.events import RobotsFetched
+from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchFault, FetchRequest, FetchResult
 from politesse.testing import ScriptedResolver
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 import pytest
 
-from politesse import FetchOptions, Gatekeeper, InvalidURL, PacingOptions, PoliteSession, PublicResolver, Reason
+from politesse import FetchOptions, Gatekeeper, InvalidURL, PacingOptions, PoliteSession, Reason
+from politesse.fetch import PublicResolver
 from politesse.testing import Fault, HostileServer, ScriptedResolver
 from politesse.testing.answers import FILE, response
 from politesse.testing.faults import ODD_LOOPBACKS, PRIVATE_LITERALS

@@ -17,17 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import pytest
 
-from politesse import (
-    CacheOptions,
-    Decided,
-    Event,
-    FetchOptions,
-    Gatekeeper,
-    PacingOptions,
-    PoliteQueue,
-    Reason,
-    RobotsFetched,
-)
+from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, Reason
+from politesse.events import Decided, Event, RobotsFetched
 from politesse.testing import Exchange, assert_polite
 from tests.hostile import web
 

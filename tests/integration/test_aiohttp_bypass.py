@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
-    from politesse import Event, Gatekeeper
+    from politesse import Gatekeeper
+    from politesse.events import Event
 
 
 async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -62,6 +64,19 @@ async def test_bypass_is_reported_with_method_and_url(
     await session.post(f"{url}?a=1#top", params={"a": "2"}, middlewares=[idle])
     assert told == [MiddlewareBypassed("GET", url), MiddlewareBypassed("POST", f"{url}?a=1&a=2")]
     assert site.paths == ["/private", "/private?a=1&a=2"]
+
+
+async def test_bypass_is_logged_as_a_warning_once_for_each_site(
+    site: Site, session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "politesse")
+    for page in ("1", "2", "%0A" * 1_000):
+        await session.get(URL(f"{site.base}/{page}", encoded=True), middlewares=())
+    first, second, long = [record for record in caplog.records if record.name == "politesse.integrations"]
+    message = f"GET {site.base}/1 was sent past RobotsMiddleware: nothing was judged"
+    assert (first.levelname, first.getMessage()) == ("WARNING", message)
+    assert (second.levelname, long.levelname) == ("DEBUG", "DEBUG")
+    assert len(long.getMessage()) < 400
 
 
 async def test_credentials_in_the_url_are_not_reported(

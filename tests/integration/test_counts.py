@@ -9,7 +9,8 @@ import aiohttp
 import httpx
 import pytest
 
-from politesse import Decided, Disallowed, Gatekeeper, HostPolicy
+from politesse import Disallowed, Gatekeeper, HostPolicy
+from politesse.events import Decided
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from tests.integration.sites import Site, slow_gate, turns, until

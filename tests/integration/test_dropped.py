@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from politesse import Event, Gatekeeper
+    from politesse import Gatekeeper
+    from politesse.events import Event
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -53,7 +56,7 @@ async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
     with pytest.warns(ResourceWarning, match=r"<Turn .*/page: under way> was dropped"):
         (await gate.take_turn(f"{site.base}/page")).__enter__()
     assert turns(gate) == 0
-    assert dropped == [TurnDropped(site.host, f"{site.base}/page")]
+    await until(lambda: dropped == [TurnDropped(site.host, f"{site.base}/page")])
 
 
 async def test_turn_that_another_thread_collects_is_ended_by_the_event_loop(
@@ -78,9 +81,9 @@ async def test_response_that_is_dropped_unread_gives_its_host_back(
     with pytest.warns(ResourceWarning, match=r"a response of http://.*/slow was dropped"):
         await web.get(f"{site.base}/slow")
     assert turns(gate) == 0
-    assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
     async with web.get(f"{site.base}/page") as response:
         assert await response.text() == "page /page"
+    assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
 
 
 async def test_response_that_another_thread_collects_gives_its_host_back(
@@ -106,7 +109,7 @@ async def test_response_in_the_turn_of_the_queue_that_is_dropped_ends_that_turn(
         with pytest.warns(ResourceWarning, match="/slow was dropped"):
             await polite.get(turn.url)
         assert turns(gate) == 0
-    assert len(dropped) == 1
+    await until(lambda: len(dropped) == 1)
 
 
 async def test_content_of_a_response_that_is_dropped_can_be_read(
@@ -155,6 +158,23 @@ async def test_response_that_is_dropped_partly_read_ends_its_turn_when_its_body_
     assert turns(gate) == 1
     with pytest.warns(ResourceWarning, match="/slow was dropped"):
         await until(lambda: gc.collect() >= 0 and not turns(gate))
+
+
+def test_turn_that_is_dropped_as_the_interpreter_exits_is_reported() -> None:
+    program = """
+import asyncio
+from politesse import Gatekeeper
+from politesse.testing import ScriptedFetcher
+async def take():
+    gate = Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher())
+    kept.append((await gate.take_turn("https://example.com/\\u202e")).__enter__())
+kept = []
+asyncio.run(take())
+"""
+    command = [sys.executable, "-W", "always", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own program
+    assert r"<Turn https://example.com/\u202e: under way> was dropped" in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 async def drop_stream(client: httpx.AsyncClient, url: str) -> None:

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from yarl import URL
 
-from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, TurnHeld
+from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions
+from politesse.errors import TurnHeld
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from politesse.queue import PoliteQueue
@@ -137,6 +138,16 @@ async def test_answer_is_recorded_once(site: Site, gate: Gatekeeper, client: Cli
     assert refused.not_before - gate._state.clock.wall() == pytest.approx(3_600, abs=60)
 
 
+async def test_answer_is_recorded_once_while_its_response_is_open(site: Site, gate: Gatekeeper, client: Client) -> None:
+    async with gate.turn(f"{site.base}/slow") as turn:
+        release = await client.open(turn.url)
+        turn.observe(503, {"Retry-After": "86400"})  # out of place: the integration has recorded the answer
+        release()
+        await until(lambda: turns(gate) == 0)
+    with await gate.take_turn(f"{site.base}/page", max_wait_s=10):
+        pass
+
+
 async def test_redirect_ends_the_turn_and_the_next_hop_takes_its_own(
     site: Site, other: Site, gate: Gatekeeper, client: Client
 ) -> None:
@@ -179,6 +190,24 @@ async def test_url_that_the_client_rewrites_is_judged_as_it_is_sent(site: Site, 
 
 async def test_exempt_turn_is_used(site: Site, gate: Gatekeeper, client: Client) -> None:
     async with gate.turn(f"{site.base}/private", exempt="our own server") as turn:
+        assert await client.get(turn.url) == 200
+
+
+@pytest.mark.parametrize("query", ["#part", "?ä", "?a b", "?%7Ex"])
+async def test_answer_is_recorded_in_a_turn_of_another_spelling_of_the_url(
+    site: Site, gate: Gatekeeper, client: Client, query: str
+) -> None:
+    async with gate.turn(f"{site.base}/429{query}") as turn:
+        assert await client.get(turn.url) == 429
+        assert turn.may_close
+    assert gate.statistics().decisions == 1
+
+
+@pytest.mark.parametrize("path", ["/private/1#part", "/private/ä"])
+async def test_exemption_holds_for_another_spelling_of_the_url(
+    site: Site, gate: Gatekeeper, client: Client, path: str
+) -> None:
+    async with gate.turn(f"{site.base}{path}", exempt="by agreement") as turn:
         assert await client.get(turn.url) == 200
 
 

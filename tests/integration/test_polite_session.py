@@ -7,17 +7,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from politesse import (
-    Bound,
-    ClosedError,
-    ConfigurationError,
-    Decided,
-    Disallowed,
-    Gatekeeper,
-    InvalidURL,
-    TooFar,
-    WrongEventLoop,
-)
+from politesse import Bound, ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, TooFar
+from politesse.errors import WrongEventLoop
+from politesse.events import Decided
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import Exchange, ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
@@ -28,7 +20,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse import Event
+    from politesse.events import Event
 
 
 async def visit(polite: PoliteSession, url: str) -> None:

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    Bound,
-    ConfigurationError,
-    Decided,
-    Gatekeeper,
-    HostPolicy,
-    Reason,
-    TooFar,
-)
+from politesse import Bound, ConfigurationError, Gatekeeper, HostPolicy, Reason, TooFar
+from politesse.events import Decided
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession
 from tests.integration.sites import Site, serving, slow_gate, turns, until
 from tests.support.tasks import in_child_task
@@ -24,7 +17,7 @@ from tests.support.tasks import in_child_task
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse import Event
+    from politesse.events import Event
 
 WHY = "our own server"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from politesse import Bound, ClosedError, Decided, Gatekeeper, Reason, TooFar
+from politesse import Bound, ClosedError, Gatekeeper, Reason, TooFar
+from politesse.events import Decided
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, turns, until
@@ -17,7 +18,7 @@ from tests.support.tasks import in_child_task
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-    from politesse import Event
+    from politesse.events import Event
 
 
 async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:

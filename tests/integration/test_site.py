@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from politesse import CacheOptions, ClosedError, FetchOptions, FileOutcome, Gatekeeper
+from politesse import CacheOptions, ClosedError, FetchOptions, Gatekeeper
 from politesse.ports import FaultKind
+from politesse.sites import FileOutcome
 from tests.integration.sites import EAGER, UA, Site, until
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from politesse import Gatekeeper, HostPolicy, InvalidURL
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

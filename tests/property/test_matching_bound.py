@@ -14,7 +14,8 @@ from benchmarks.words import word
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from politesse import Gatekeeper, MatchingBounded, Reason
+from politesse import Gatekeeper, Reason
+from politesse.events import MatchingBounded
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import Dialect, RobotsTxt, metered
 from politesse.robots.explain import explain
@@ -119,6 +120,18 @@ async def test_gate_reports_a_decision_that_reached_the_bound() -> None:
     assert verdict.match.bound_reached
     assert "the bound of matching work was reached" in str(verdict)
     assert "too much work to compare them all" in verdict.explain()
+
+
+@pytest.mark.parametrize("field", ["Allow", "Disallow"])
+async def test_bound_is_logged_whatever_the_decision(field: str, caplog: pytest.LogCaptureFixture) -> None:
+    fetcher = ScriptedFetcher({"https://h.example": hostile(field).encode()})
+    async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:
+        await gate.check("https://h.example/")
+        verdict = gate.peek("https://h.example/b" + "a" * 20_000)
+    assert verdict is not None
+    assert verdict.allowed is (field == "Allow")
+    warning = next(record for record in caplog.records if record.levelname == "WARNING")
+    assert warning.getMessage().startswith("The rules of https://h.example/robots.txt take too much work")
 
 
 def test_explanation_names_the_bound_as_a_quirk() -> None:

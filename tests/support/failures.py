@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse import ComponentFailed
+from politesse.events import ComponentFailed
 
 if TYPE_CHECKING:
-    from politesse import Event, Gatekeeper
+    from politesse import Gatekeeper
+    from politesse.events import Event
 
 
 def failures_of(gate: Gatekeeper) -> list[ComponentFailed]:

@@ -1,4 +1,4 @@
-"""The modules of the package, by name."""
+"""The modules of the package, by name: all of them, and those that a program imports its names from."""
 
 from __future__ import annotations
 
@@ -12,3 +12,21 @@ MODULES: Final = sorted(
     for module in pkgutil.walk_packages(politesse.__path__, "politesse.")
     if not module.name.endswith("__main__")
 )
+
+HOMES: Final = [
+    "politesse",
+    "politesse.errors",
+    "politesse.events",
+    "politesse.fetch",
+    "politesse.options",
+    "politesse.page",
+    "politesse.queue",
+    "politesse.robots",
+    "politesse.sites",
+    "politesse.status",
+    "politesse.stores",
+    "politesse.testing",
+    "politesse.usage",
+    "politesse.verdict",
+]
+"""The public modules whose ``__all__`` is what they offer."""

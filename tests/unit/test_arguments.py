@@ -13,14 +13,11 @@ import httpx
 import pytest
 
 from politesse import (
-    AiohttpFetcher,
     CacheOptions,
     ConfigurationError,
     FetchOptions,
     Gatekeeper,
     HostPolicy,
-    Limit,
-    MemoryStore,
     Origin,
     PacingOptions,
     PoliteQueue,
@@ -28,13 +25,17 @@ from politesse import (
     Reason,
     RobotsTxt,
 )
+from politesse.fetch import AiohttpFetcher
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
+from politesse.options import Limit
 from politesse.page import PageDirectives, TdmRep, followable_links, response_usage, tdmrep_usage
 from politesse.robotrules import RobotRules
 from politesse.robots.explain import explain
+from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.unit.conftest import UA
+from tests.unit.queue.simulated import SimulatedWeb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ TEXT: Final = ("str",)
 FLAG: Final = ("bool",)
 NUMBER: Final = ("int", "float")
 WHOLE: Final = ("int",)
+COMPARABLE: Final = ("int", "float", "bool", "negative")
 A: Final = "https://a.test/"
 ROBOTS: Final = RobotsTxt.parse("User-agent: *\nClean-param: sid")
 RULES: Final = ROBOTS.rules_for("examplebot")
@@ -82,6 +84,14 @@ async def _enter(context: Any) -> None:
 async def _drain(source: Any) -> None:
     async for _ in source:
         pass
+
+
+async def _handle(_page: object, _response: object) -> None:
+    pass
+
+
+def _crawl(gate: Gatekeeper, **options: Any) -> Any:
+    return PoliteQueue[None](gate).crawl(SimulatedWeb(), _handle, **options)
 
 
 URLS: Final = {
@@ -134,6 +144,15 @@ OTHERS: Final = {
     "AiohttpFetcher": Case("user_agent", lambda _, bad: AiohttpFetcher(bad), TEXT),
     "AiohttpFetcher, options": Case("options", lambda _, bad: AiohttpFetcher(UA, bad), ("None",)),
     "PoliteQueue, gate": Case("gate", lambda _, bad: PoliteQueue[None](bad)),
+    "crawl, web": Case("web", lambda gate, bad: PoliteQueue[None](gate).crawl(bad, _handle)),
+    "crawl, handle": Case("handle", lambda gate, bad: PoliteQueue[None](gate).crawl(SimulatedWeb(), bad)),
+    "crawl, workers": Case("workers", lambda gate, bad: _crawl(gate, workers=bad), WHOLE),
+    "crawl, seen": Case("seen", lambda gate, bad: _crawl(gate, seen=bad), ("None",)),
+    "crawl, max_pages": Case("max_pages", lambda gate, bad: _crawl(gate, max_pages=bad), ("None", *WHOLE)),
+    "crawl, on_progress": Case("on_progress", lambda gate, bad: _crawl(gate, on_progress=bad), ("None",)),
+    "crawl, on_error": Case("on_error", lambda gate, bad: _crawl(gate, on_error=bad), ("None",)),
+    "crawl, stop_on_error": Case("stop_on_error", lambda gate, bad: _crawl(gate, stop_on_error=bad), FLAG),
+    "put, priority": Case("priority", lambda gate, bad: PoliteQueue[None](gate).put(A, priority=bad), COMPARABLE),
     "PoliteSession, gate": Case("PoliteSession(", lambda _, bad: PoliteSession(bad), TEXT),
     "PoliteSession, session": Case("session", lambda gate, bad: PoliteSession(gate, session=bad), ("None",)),
     "RobotsMiddleware, gate": Case("RobotsMiddleware(", lambda _, bad: RobotsMiddleware(bad)),
@@ -263,13 +282,15 @@ def fetcher() -> ScriptedFetcher:
 
 @pytest.mark.parametrize(("case", "bad"), list(_cases()))
 async def test_wrong_argument_is_refused_by_its_name(gate: Gatekeeper, case: Case, bad: object) -> None:
-    with pytest.raises((TypeError, ConfigurationError)) as raised:
+    with pytest.raises((TypeError, ValueError)) as raised:  # a ConfigurationError is a ValueError
         await _result(gate, case, bad)
     message = str(raised.value)
     assert case.argument in message
     assert ": " in message
     assert len(message) < 300
-    assert type(raised.value) is TypeError or isinstance(raised.value, ConfigurationError)
+    assert type(raised.value) in {TypeError, ValueError} or isinstance(raised.value, ConfigurationError)
+    if bad is None or isinstance(bad, bytes) or type(bad) is object:
+        assert isinstance(raised.value, TypeError)  # of an option: a ConfigurationError, too
 
 
 @pytest.mark.parametrize("name", [name for name, case in URLS.items() if case.argument not in {"urls", "source"}])

@@ -12,12 +12,32 @@ import pytest
 
 import politesse
 import politesse.fetch
+import politesse.options
 import politesse.page
+import politesse.queue
 import politesse.robots
+import politesse.sites
+import politesse.stores
+import politesse.testing
+import politesse.usage
 from tests.support.modules import MODULES
 
 
-@pytest.mark.parametrize("package", [politesse, politesse.page, politesse.robots])
+@pytest.mark.parametrize(
+    "package",
+    [
+        politesse,
+        politesse.fetch,
+        politesse.options,
+        politesse.page,
+        politesse.queue,
+        politesse.robots,
+        politesse.sites,
+        politesse.stores,
+        politesse.testing,
+        politesse.usage,
+    ],
+)
 def test_all_names_the_public_namespace(package: ModuleType) -> None:
     public = {
         name

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    AddressNotFound,
-    ComponentFailed,
-    Event,
-    FileOutcome,
-    Gatekeeper,
-    Limit,
-    MemoryStore,
-    PacingOptions,
-    Reason,
-)
+from politesse import Gatekeeper, PacingOptions, Reason
+from politesse.events import AddressNotFound, ComponentFailed, Event
+from politesse.options import Limit
+from politesse.sites import FileOutcome
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 

@@ -15,14 +15,14 @@ from politesse import (
     ConfigurationError,
     Gatekeeper,
     HostPolicy,
-    Limit,
-    MemoryStore,
     PacingOptions,
     PoliteQueue,
     Reason,
-    StoreError,
     TooFar,
 )
+from politesse.errors import StoreError
+from politesse.options import Limit
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 

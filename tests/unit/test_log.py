@@ -6,36 +6,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    AccessResult,
+from politesse import Bound, Gatekeeper, Origin, PacingOptions, Reason, Verdict
+from politesse._log import EventLog
+from politesse.events import (
     AddressNotFound,
-    Bound,
     ComponentFailed,
     Decided,
     Event,
-    FileOutcome,
-    Gatekeeper,
     HeaderOverruled,
+    HostClosed,
+    HostOpened,
     LongDelay,
-    Match,
+    LongWait,
     MatchingBounded,
-    Origin,
-    PacingOptions,
-    Reason,
+    Publisher,
     RobotsFetched,
     SiteFileFetched,
-    Source,
-    Verdict,
+    TurnDropped,
+    TurnExpired,
 )
-from politesse._log import EventLog
-from politesse.events import HostClosed, HostOpened, LongWait, Publisher, TurnDropped, TurnExpired
 from politesse.ports import FetchResponse
+from politesse.sites import FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult, Match, Source
 from tests.unit.conftest import UA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from politesse.testing import Answer
 
 SITE = "https://example.com"
@@ -315,9 +311,8 @@ def fetcher() -> ScriptedFetcher:
 
 
 @pytest.fixture(autouse=True)
-def logged(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
-    with caplog.at_level(logging.DEBUG, "politesse"):
-        yield
+def _logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "politesse")  # not at_level: what a test sets within it would outlive the test
 
 
 async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_long_and_as_it_ends(

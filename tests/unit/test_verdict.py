@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from politesse import Match, Reason, Verdict
+from politesse import Reason, Verdict
+from politesse.verdict import Match
 
 
 @pytest.mark.parametrize("reason", Reason)

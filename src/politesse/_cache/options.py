@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._cache.outcome import AccessPolicy
-from politesse._checks import check_ranges
+from politesse._checks import check_choice, check_ranges
 from politesse._constants import DAY_S
-from politesse.errors import ConfigurationError
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult
 
@@ -73,8 +72,7 @@ class CacheOptions:
             "after_grace": ("disallow", "allow", None),
         }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give one of {allowed}")
+            check_choice(name, getattr(self, name), allowed, f"one of {allowed}")
         ranges = {
             "min_lifetime_s": (0.0, DAY_S),
             "refresh_after": (0.0, 1.0),

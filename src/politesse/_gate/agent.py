@@ -6,7 +6,8 @@ the entry where it is unknown. ``AgentView.peek`` is a shortcut for the usual ca
 returns.
 
 A verdict is counted and published when it is given. A queue judges a URL more often than that: when it is put, and each
-time it finds that the host is not ready. So ``judged``, ``learn`` and ``try_turn`` do neither; ``counted`` does.
+time it finds that the host is not ready. So ``judged``, ``learn``, ``try_turn`` and ``take_turn`` do neither;
+``counted`` does.
 
 No user sees an Agent: the methods of AgentView and Gatekeeper are the public ones.
 """
@@ -22,9 +23,9 @@ from politesse._gate.judge import Evidence, Judgement, judge, match_without_file
 from politesse._log import GATE
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
-from politesse._pacing.turns import take_now
+from politesse._pacing.turns import take_now, take_uncounted
 from politesse._reasons import BY_POLICY
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
@@ -177,6 +178,12 @@ class Agent:
         state.check_usable()
         return take_now(self.judged, self, state.pacer, state.clock, url)
 
+    async def take_turn(self, url: str, max_wait_s: float | None) -> Turn:
+        """Wait for a turn as ``AgentView.take_turn`` does; the verdict is counted as ``try_turn`` says."""
+        state = self.state
+        state.check_usable()
+        return await take_uncounted(self, self, state.pacer, state.clock, url, max_wait_s)
+
     def wait_too_long(self, url: str, answer: NotYet) -> Verdict:
         """Return the verdict on a URL whose host is not waited for any longer, neither counted nor published."""
         origin, _ = split(url)
@@ -242,10 +249,7 @@ class Agent:
 
     def turn_in_the_way(self, host: str) -> Turn | None:
         """Return a turn of the current task that keeps it from another one at a pacing host; None for none."""
-        state = self.state
-        policy = state.policies.get(host)
-        limit = None if policy is None else policy.max_concurrent
-        return turn_in_the_way(state.pacer, host, state.pacing.max_concurrent if limit is None else limit)
+        return turn_in_the_way(self.state.pacer, host)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a turn may be had at the host of ``origin`` and nobody waits for it.
@@ -336,7 +340,8 @@ class Exemption:
     def __init__(self, agent: Agent, reason: str) -> None:
         given: object = reason  # exempt=True is soon written
         if not isinstance(given, str) or not given.strip():
-            raise ConfigurationError(f"exempt={reason!r}: give the reason, as in exempt='our own server'")
+            kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
+            raise kind(f"exempt={reason!r:.100}: give the reason, as in exempt='our own server'")
         self._agent = agent
         self._reason = reason
 

@@ -13,7 +13,7 @@ from politesse._cache.files import SiteFiles
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse._cache.robots_fetcher import PacedFetcher
-from politesse._checks import check_types, wrong_type
+from politesse._checks import check_choice, check_types, wrong_type
 from politesse._gate.agent import Agent
 from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
@@ -64,8 +64,7 @@ class GatekeeperOptions:
     policy_tokens: Mapping[str, str] | None
 
     def __post_init__(self) -> None:
-        if self.mode not in ("enforce", "report"):
-            raise ConfigurationError(f"mode={self.mode!r}: give 'enforce' or 'report'")
+        check_choice("mode", self.mode, ("enforce", "report"), "'enforce' or 'report'")
         check_types({"user_agent": (self.user_agent, str)}, required=True)
         check_types({"dialect": (self.dialect, Dialect)}, required=True)
         check_types({"cache": (self.cache, CacheOptions), "fetch": (self.fetch, FetchOptions)})

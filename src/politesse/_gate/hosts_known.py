@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from politesse._pacing.pace import stated_pace, visit_from
-from politesse.host_status import HostStatus, RobotsStatus
-from politesse.ports import HostPace
+from politesse._text import printable
+from politesse.ports import HostPace, Pacer
+from politesse.status import HostStatus, RobotsStatus
 
 if TYPE_CHECKING:
     from politesse._cache.entry import Entry
@@ -41,6 +43,16 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
         ]
         hosts[host] = _status(_pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall), robots)
     return hosts
+
+
+def held_longest(pacer: Pacer) -> str:
+    """Return how many turns are under way, and which has been for longest, as the end of a phrase; empty for none."""
+    holders = [pace for pace in pacer.hosts().values() if pace.in_flight]
+    if not holders:
+        return ""
+    holder = max(holders, key=attrgetter("held_s"))
+    held = f"{printable(holder.host)} held by {printable(holder.held_by)} for {holder.held_s:.0f} s"
+    return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}"
 
 
 def _robots(entry: Entry, now_mono: float, now_wall: float, *, is_fetching: bool) -> RobotsStatus:

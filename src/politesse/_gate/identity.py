@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse._checks import check_types, checked_names
-from politesse.errors import ConfigurationError, PolitesseWarning
+from politesse.errors import ConfigurationError, ConfigurationTypeError, PolitesseWarning
 from politesse.robots.agents import BROWSER, browser_refusal, first_word, product_token
 
 if TYPE_CHECKING:
@@ -80,8 +80,9 @@ def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
 def checked_token(token: object) -> str:
     """Return ``token``; raises ConfigurationError for what is no product token."""
     if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
-        raise ConfigurationError(
-            f"token={token!r}: give a product token of letters, digits, '_', '-' and '.', without a version"
+        kind = ConfigurationError if isinstance(token, str) else ConfigurationTypeError
+        raise kind(
+            f"token={token!r:.100}: give a product token of letters, digits, '_', '-' and '.', without a version"
         )
     return token
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, _get_running_loop
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from politesse.errors import ClosedError, WrongEventLoop
 from politesse.verdict import ALLOWING, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from weakref import WeakMethod
 
     from politesse._cache.robots import RobotsCache
@@ -21,48 +20,6 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import Pacer
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """A snapshot of what a gatekeeper and its views have done so far.
-
-    Attributes:
-        allowed: the number of verdicts that allowed.
-        denied: the number that denied, by reason; in report mode those that would have.
-        fetches: the number of fetches of robots.txt.
-        in_flight: the number of origins whose robots.txt is being fetched now.
-        origins: the number of origins in the cache.
-        entries_bytes: about how much memory they take.
-        waiting: the number of callers that wait for a turn now.
-        turns: the number of turns under way now.
-
-    Example:
-        >>> import asyncio
-        >>> from politesse import Gatekeeper
-        >>> from politesse.testing import ScriptedFetcher
-        >>> async def count():
-        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
-        ...         await gate.check("https://example.com/")
-        ...         return gate.statistics()
-        >>> statistics = asyncio.run(count())
-        >>> statistics.decisions, statistics.fetches
-        (1, 1)
-    """
-
-    allowed: int
-    denied: Mapping[Reason, int]
-    fetches: int
-    in_flight: int
-    origins: int
-    entries_bytes: int
-    waiting: int
-    turns: int
-
-    @property
-    def decisions(self) -> int:
-        """The number of all verdicts."""
-        return self.allowed + sum(self.denied.values())
 
 
 class GateState:

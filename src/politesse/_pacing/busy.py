@@ -43,11 +43,15 @@ class BusyHosts:
         """Return the slot of a host, which is busy from now on."""
         slot = self.slots.get(host)
         if slot is None:
-            options = self._options_of.get(host, self._options) if self._options_of else self._options
+            options = self.options(host)
             last_mono = self._last_asked.take(host, now_mono)
             slot = self.slots[host] = Slot(host, options, float(last_mono))
             slot.only_fetched = isinstance(last_mono, FetchedMono)
         return slot
+
+    def options(self, host: str) -> PacingOptions:
+        """Return the options of a host, with the limits that were set for it."""
+        return self._options_of.get(host, self._options) if self._options_of else self._options
 
     def forget(self, slot: Slot, now_mono: float) -> None:
         """Let a host be idle."""

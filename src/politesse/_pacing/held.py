@@ -1,10 +1,11 @@
 """A turn, and the tasks that hold it.
 
 Theory of operation. A turn is *held* by each task that has entered it, until it ends. Entering notes the task in the
-turn, and the turn in a context variable; both references are weak. A task that holds as many turns of a host as there
-may be at once would wait for itself: its next one there raises TurnHeld. A child task (``asyncio.gather``) sees the
-turns of its parent by the context that it inherits, and integrations use them there, but it does not hold them: for
-another turn of the host it waits, and its parent may end the one before meanwhile.
+turn, and the turn in a context variable; both references are weak. A task that holds as many turns of a line (of a
+host; or of an address or domain) as there may be at once would wait for itself: its next one there raises TurnHeld. A
+child task (``asyncio.gather``) sees the turns of its parent by the context that it inherits, and integrations use them
+there, but it does not hold them: for another turn of the host it waits, and its parent may end the one before
+meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import warnings
 from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse.events import Event
-    from politesse.ports import Pacer, Permit
+    from politesse.ports import PacedLine, Pacer, Permit
     from politesse.verdict import Verdict
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -80,7 +82,6 @@ class Turn:
         self._pacer = pacer
         self._publish = publish
         self._loop = _get_running_loop()
-        self.may_close = False
         self._entered = False
         self._claimed = False
         self._observed = False
@@ -136,12 +137,16 @@ class Turn:
 
     def report_drop(self) -> None:
         """Publish that its response was garbage collected, unless it has ended."""
-        if self._permit is not None:
-            self._publish(self._dropped())
+        if self.under_way:
+            soon(self._loop, partial(self._publish, self._dropped()))
 
     def is_at(self, host: str) -> bool:
         """Return whether it is a turn at a pacing host."""
         return Origin.of(self.url).pacing_host == host
+
+    def is_in(self, line: PacedLine) -> bool:
+        """Return whether it takes one of the places of a line."""
+        return line in self._pacer.lines(Origin.of(self.url).pacing_host)
 
     def is_of(self, pacer: Pacer) -> bool:
         """Return whether the gatekeeper that uses ``pacer`` granted it."""
@@ -178,26 +183,19 @@ class Turn:
 
     def __del__(self) -> None:
         permit = getattr(self, "_permit", None)  # missing if the constructor failed
-        if permit is None:
+        if permit is None or not permit.under_way:
             return
         if self._entered:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
         else:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
         self._permit = None
-        dropped, publish = self._dropped(), self._publish
         end = permit.end if self._entered else permit.give_back
-
-        def give_back() -> None:
+        if self._loop is _get_running_loop():
             end()
-            publish(dropped)
-
-        # The garbage collector may run in any thread, between any two instructions.
-        if self._loop is None or self._loop is _get_running_loop():
-            give_back()
         else:
-            with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
-                self._loop.call_soon_threadsafe(give_back)
+            soon(self._loop, end)
+        soon(self._loop, partial(self._publish, self._dropped()))
         warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
 
     def _dropped(self) -> TurnDropped:
@@ -210,6 +208,19 @@ class Turn:
 
 # Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+
+
+def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
+    """Have ``callback`` called by the event loop of a turn, at once if it has none; for finalizers.
+
+    The garbage collector may run in any thread, and between any two instructions: also while a subscriber or a log
+    handler is at work, which must not be entered again.
+    """
+    if loop is None:
+        callback()
+    else:
+        with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
+            loop.call_soon_threadsafe(callback)
 
 
 def in_turn() -> bool:
@@ -228,17 +239,20 @@ def holds_turn_at(host: str) -> bool:
     return any(turn.is_at(host) for turn in entered_turns())
 
 
-def turn_in_the_way(pacer: Pacer, host: str, max_concurrent: int) -> Turn | None:
+def turn_in_the_way(pacer: Pacer, host: str) -> Turn | None:
     """Return a turn for whose end the current task would wait if it waited for one more at ``host``; None for none.
 
-    That is so if this very task holds as many turns of the host, granted by ``pacer``, as there may be at once.
+    That is so if this very task holds as many turns of one line in which the request would wait as there may be at
+    once: of the host, or of its address or domain where those are paced, at any gate of the same scope.
     """
     entered = entered_turns()
     task = current_task() if entered else None
-    if task is None:
-        return None
-    held = [turn for turn in entered if turn.is_of(pacer) and turn.is_held_by(task) and turn.is_at(host)]
-    return held[-1] if len(held) >= max_concurrent else None
+    held = [turn for turn in entered if turn.is_held_by(task)] if task is not None else []
+    for line in pacer.lines(host) if held else ():
+        in_line = [turn for turn in held if turn.is_in(line)]
+        if len(in_line) >= line.max_concurrent:
+            return in_line[-1]
+    return None
 
 
 def claim_turn(pacer: Pacer, agent: str, is_for: Callable[[str], bool]) -> Turn | None:

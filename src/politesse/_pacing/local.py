@@ -34,6 +34,7 @@ from politesse._pacing.slot import NEVER, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
+from politesse.ports import PacedLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,6 +168,10 @@ class LocalPacer:
         """Return what is known here of each busy host."""
         now_mono, now_wall = self._monotonic(), self._wall()
         return {host: slot.snapshot(now_mono, now_wall) for host, slot in self._slots.items()}
+
+    def lines(self, host: str, /) -> tuple[PacedLine]:
+        """Return the line of ``host``."""
+        return (PacedLine(self, host, self._busy.options(host).max_concurrent),)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""

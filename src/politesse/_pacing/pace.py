@@ -7,7 +7,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._checks import check_ranges, check_types, wrong_type
+from politesse._checks import check_choice, check_ranges, check_types, wrong_type
 from politesse._constants import DAY_S
 from politesse.errors import ConfigurationError
 from politesse.robots.timetable import next_open
@@ -106,8 +106,7 @@ class PacingOptions:
             "max_turn_s": (0.001, float("inf")),
         }
         check_ranges(self, ranges)
-        if self.key not in ("host", "address", "domain"):
-            raise ConfigurationError(f"key={self.key!r}: give 'host', 'address' or 'domain'")
+        check_choice("key", self.key, ("host", "address", "domain"), "'host', 'address' or 'domain'")
         if not isinstance(self.scope, str):
             raise wrong_type("scope", self.scope, "a name, or '' to share the pace with no other gate")
         check_types({"address": (self.address, Limit), "domain": (self.domain, Limit)})
@@ -115,8 +114,8 @@ class PacingOptions:
             limit = getattr(self, name)
             if limit is not None and name == self.key:
                 raise ConfigurationError(f"key={name!r} and {name}={limit!r}: the key has min_delay_s already")
-        if self.on_long_crawl_delay not in ("obey", "cap", "skip"):
-            raise ConfigurationError(f"on_long_crawl_delay={self.on_long_crawl_delay!r}: give 'obey', 'cap' or 'skip'")
+        long = ("obey", "cap", "skip")
+        check_choice("on_long_crawl_delay", self.on_long_crawl_delay, long, "'obey', 'cap' or 'skip'")
 
     @property
     def is_scoped(self) -> bool:

@@ -19,23 +19,24 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.reports import Reports
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
 from politesse._tasks import ends_within
-from politesse.errors import ConfigurationError, TooFar
+from politesse.errors import ConfigurationError, TooFar, TurnHeld
 from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.pace import Limit
     from politesse._pacing.scopes import Finder
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import HostPace, Resolver
+    from politesse.ports import HostPace, PacedLine, Resolver
 
 
 class ScopePermit(Permit, Protocol):
@@ -184,6 +185,8 @@ class ScopedPacer:
         """Wait for permission in all scopes. The lookup of an address counts for the wait; it goes on for others."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
         requests = _parts(request, await self._keys(request.host, max_wait_s))
+        if (held := turn_in_the_way(self, request.host)) is not None:  # its address was not known before
+            raise TurnHeld(request.url, held_by=held.url)
         again = False
         while True:
             permits: list[ScopePermit] = []
@@ -263,6 +266,12 @@ class ScopedPacer:
         for pacer in reversed(self._pacers):
             found.update(pacer.hosts())
         return found
+
+    def lines(self, host: str, /) -> Iterable[PacedLine]:
+        """Return the lines of the keys of ``host`` that are known."""
+        for pacer, finder in zip(self._pacers, self._finders, strict=True):
+            if (key := finder.known(host)) is not None:
+                yield from pacer.lines(key)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace one host by its own limits; raises ConfigurationError where the key is not the host."""

@@ -26,11 +26,11 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
-    from politesse.ports import HostPace, Pacer, Permit, Resolver, TurnRequest
+    from politesse.ports import HostPace, PacedLine, Pacer, Permit, Resolver, TurnRequest
     from politesse.verdict import Bound, NotYet
 
 
@@ -167,6 +167,10 @@ class SharedPacer:
     def hosts(self) -> Mapping[str, HostPace]:
         """Return what is known of each busy host, through all gates of the scope; nothing before the first use."""
         return {} if self._common is None else self._common.pacer.hosts()
+
+    def lines(self, host: str, /) -> Iterable[PacedLine]:
+        """Return the lines in which a request to ``host`` waits, the same at all gates; none before the first use."""
+        return () if self._common is None else self._common.pacer.lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""

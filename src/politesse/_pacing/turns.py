@@ -84,7 +84,7 @@ async def take(gate: Judging, agent: Basis, pacer: Pacer, clock: Clock, url: str
     """Wait for a turn at ``url``; raises what ``AgentView.turn`` says. However often it is judged, that counts once."""
     question = _Question(gate)
     try:
-        return await _take(question, agent, pacer, clock, url, max_wait_s)
+        return await take_uncounted(question, agent, pacer, clock, url, max_wait_s)
     except Disallowed as error:
         if error.verdict is not question.verdict:
             question.verdict = None  # too slow: ``pace_rules`` has counted that
@@ -120,7 +120,10 @@ class _Question:
         return verdict
 
 
-async def _take(gate: Judging, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None) -> Turn:
+async def take_uncounted(
+    gate: Judging, agent: Basis, pacer: Pacer, clock: Clock, url: str, max_wait_s: float | None
+) -> Turn:
+    """Wait for a turn as ``take`` does; the verdict is neither counted nor published, except TOO_SLOW."""
     origin = Origin.of(url)
     _refuse_to_wait_for_itself(gate, agent, pacer, origin, url)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s

@@ -9,7 +9,7 @@ from politesse._cache.fetching import fetch_guarded, follow
 from politesse._cache.files import SiteFile, SiteFiles
 from politesse._pacing.turns import Basis, Gate, Judging, take
 from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
-from politesse.errors import Disallowed
+from politesse.errors import Disallowed, TurnHeld
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
@@ -109,8 +109,12 @@ class Sitemaps:
         return self.source is not None and self.source.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 
 
+class GateAndBasis(Gate, Judging, Basis, Protocol):
+    """Answers whether a URL may be requested, and knows the pace of its site."""
+
+
 async def read_data_txt(
-    gate: Gate, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
+    gate: GateAndBasis, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
 ) -> DataTxtAnswer:
     """Do what ``AgentView.datatxt`` says."""
     file = await get_file(gate, files, origin, DATA_TXT)
@@ -133,18 +137,22 @@ async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Si
     return Sitemaps(urls, rejected, entry.source)
 
 
-async def get_file(gate: Gate, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
+async def get_file(gate: GateAndBasis, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
     """Return the file of ``origin`` at ``path`` as the agent of ``gate`` may see it.
 
     RFC 9309 2.2.2 exempts only /robots.txt itself: a file that ``gate`` denies is neither fetched nor returned from the
     cache.
 
     Raises:
+        TurnHeld: if it has to be fetched, and this task holds the turn of the host for which the fetch would wait.
         ClosedError: if the gatekeeper is closed.
     """
     verdict = await gate.check(f"{origin}{path}")
     if not verdict.allowed:
         return _denied(verdict)
+    held = gate.turn_in_the_way(origin.pacing_host)
+    if held is not None and files.peek(origin, path) is None:
+        raise TurnHeld(verdict.url, held_by=held.url)
     try:
         return await files.get(origin, path)
     except Disallowed as error:  # denied to the gatekeeper's own agent, which makes the request, or since the check
@@ -160,10 +168,6 @@ def _denied(verdict: Verdict) -> SiteFile:
         not_before=verdict.not_before if undecided else None,
         verdict=verdict,
     )
-
-
-class GateAndBasis(Gate, Judging, Basis, Protocol):
-    """Answers whether a URL may be requested, and knows the pace of its site."""
 
 
 class PageFetcher:

@@ -18,7 +18,7 @@ from politesse.verdict import FileOutcome
 if TYPE_CHECKING:
     from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.reading import ReadingThreads
-    from politesse._pacing.turns import Gate
+    from politesse._sites.pages import GateAndBasis
     from politesse.origin import Origin
 
 TDMREP_JSON: Final = "/.well-known/tdmrep.json"
@@ -83,7 +83,7 @@ class Reservations:
         """Return the cache entry of tdmrep.json, None if there is none. Compare by equality."""
         return self._files.entries.get(f"{origin}{TDMREP_JSON}")
 
-    async def learn(self, gate: Gate, origin: Origin) -> Reserved:
+    async def learn(self, gate: GateAndBasis, origin: Origin) -> Reserved:
         """Return what the tdmrep.json of ``origin`` reserves, fetching it as a page; raises ClosedError."""
         file = await get_file(gate, self._files, origin, TDMREP_JSON)
         doc = None
@@ -92,7 +92,7 @@ class Reservations:
             doc = await self._reading.run(lambda: _parse(file)) if large else _parse(file)
         return self._take_in(origin, file, doc)
 
-    def ask_ahead(self, gate: Gate, origin: Origin) -> None:
+    def ask_ahead(self, gate: GateAndBasis, origin: Origin) -> None:
         """Have tdmrep.json fetched and parsed, without waiting."""
         key = str(origin)
         if not self._closed and self._flights.get(key) is None:
@@ -104,7 +104,7 @@ class Reservations:
         tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was fetched")
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _learn_ahead(self, gate: Gate, origin: Origin) -> None:
+    async def _learn_ahead(self, gate: GateAndBasis, origin: Origin) -> None:
         with suppress(ClosedError):  # no caller waits for it
             await self.learn(gate, origin)
 

@@ -8,6 +8,9 @@
     explain_command  one URL: the file with its line numbers, and the rule that decides
     lint_command     what is wrong with a robots.txt
     filter_command   any number of URLs, from standard input to standard output; streams reads and writes
+    crawl_command    the loop of PoliteQueue.crawl: crawl_records writes a line for each URL, crawl_view is the table,
+                     interrupts is Ctrl-C
+    progress         CrawlBar, a progress bar for programs that crawl
     console          where the commands write to
     demo/            a crawl of a small web on loopback, judged by the logs of its servers
 """

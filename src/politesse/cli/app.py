@@ -12,6 +12,7 @@ from politesse import Dialect, InvalidURL, __version__
 from politesse._text import printable
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import abandon_output, errors, output, plain
+from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls
 from politesse.cli.demo import Plan
 from politesse.cli.demo import run as run_demo
 from politesse.cli.explain_command import explain_url
@@ -155,6 +156,73 @@ def filter_(
     Their order changes. Exit code: 0 if all were decided, denied ones too; 2 if some could not be decided.
     """
     _run(filter_stdin(_gate_options(agent, timeout), errors(), rejected, max_pending))
+
+
+@app.command()
+def crawl(
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")],
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="UA",
+            help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
+            "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
+        ),
+    ] = CRAWLER,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="For one page, and for one robots.txt.")
+    ] = 30.0,
+    max_pages: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help=f"Stop after N pages.  [default: {DEFAULT_MAX_PAGES:,}; no limit with --same-host]",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Request N hosts at once.")] = 20,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
+        ),
+    ] = None,
+    *,
+    same_host: Annotated[
+        bool,
+        typer.Option(
+            "--same-host",
+            help="Follow only links to the hosts of the URLs, and to those that the URLs redirect to. Redirects of "
+            "other pages are followed wherever they lead.",
+        ),
+    ] = False,
+) -> None:
+    """Crawl: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
+
+    Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
+    a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
+
+    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable,
+    or is disallowed and was given as URL; 2 for an error in the options or in writing; 130 after Ctrl-C.
+
+    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
+    queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
+    disallowed: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    """
+    try:
+        plan = CrawlPlan.of(
+            urls,
+            _gate_options(agent, timeout),
+            agent,
+            same_host=same_host,
+            max_pages=max_pages,
+            workers=workers,
+            out=out,
+        )
+    except ValueError as error:  # InvalidURL and ConfigurationError
+        raise typer.BadParameter(str(error)) from error
+    _run(crawl_urls(plan, errors()))
 
 
 def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

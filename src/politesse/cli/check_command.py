@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse import AgentView, Source, Verdict
+    from politesse import AgentView, Verdict
     from politesse.cli.gate_options import GateOptions
+    from politesse.verdict import Source
 
 
 async def print_verdicts(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import sys
 import time
 from contextlib import ExitStack, aclosing, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from rich.live import Live
 
 from politesse._text import printable
 from politesse.cli.console import BROKEN_PIPE, plain
-from politesse.cli.streams import MAX_LINE_BYTES, OutputWriter, lines
+from politesse.cli.streams import MAX_LINE_BYTES, OutputWriter, descriptor, lines
 from politesse.verdict import UNDECIDED
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None
         stack.callback(lambda: err.print(tally.line(), soft_wrap=True))
         try:
             others = nullcontext() if rejected is None else _opened(rejected)
-            stdin, stdout = _descriptor(sys.stdin), _descriptor(sys.stdout)
+            stdin, stdout = descriptor(sys.stdin), descriptor(sys.stdout)
             out, aside = stack.enter_context(closing(OutputWriter(stdout))), stack.enter_context(others)
             stack.enter_context(_progress(tally, err, seen=os.isatty(stdout)))
             async with options.gate() as gate:
@@ -128,17 +127,6 @@ def _url(line: bytes) -> str:
 def _opened(path: Path) -> Generator[OutputWriter, None, None]:
     with path.open("wb", buffering=0) as file, closing(OutputWriter(file.fileno())) as writer:
         yield writer
-
-
-def _descriptor(stream: TextIO | None) -> int:
-    """Return the descriptor of a standard stream; raises OSError if the program was started without it.
-
-    The stream itself is not used: a daemon thread must not hold the lock of its buffer (see ``streams``). If the stream
-    is None, its usual number may by now be the descriptor of a connection.
-    """
-    if stream is None:
-        raise OSError(errno.EBADF, "a standard stream is closed")
-    return stream.fileno()
 
 
 @contextmanager

@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from politesse import (
-    AgentView,
-    AiohttpFetcher,
-    ConfigurationError,
-    Dialect,
-    FetchOptions,
-    Gatekeeper,
-    PolitesseWarning,
-    __version__,
-)
+from politesse import AgentView, ConfigurationError, Dialect, FetchOptions, Gatekeeper, __version__
 from politesse._gate.identity import Identity
+from politesse.errors import PolitesseWarning
+from politesse.fetch import AiohttpFetcher
 from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word

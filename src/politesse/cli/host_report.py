@@ -8,7 +8,7 @@ from politesse._text import printable
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
-    from politesse import HostStatus, RobotsStatus
+    from politesse.status import HostStatus, RobotsStatus
 
 
 def host_lines(status: HostStatus) -> list[str]:

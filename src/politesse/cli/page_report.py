@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from politesse import AgentView, DataTxtAnswer, Disallowed, InvalidURL, PoliteSession, Purpose, Sitemaps, Usage
+from politesse import AgentView, Disallowed, InvalidURL, PoliteSession
 from politesse._text import printable
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
+from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
+
+if TYPE_CHECKING:
+    from politesse.sites import DataTxtAnswer, Sitemaps
 
 _ERRORS: Final = 400  # and above
 _SHOWN: Final = 10  # links and sitemaps that are printed; --json has them all

@@ -8,12 +8,13 @@ buffered stream while the interpreter ends is a fatal error.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import queue
 import threading
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -92,13 +93,22 @@ class OutputWriter:
         self._waiting = bytearray()
         self._drain: asyncio.Task[None] | None = None
 
-    async def write(self, octets: bytes) -> None:
-        """Add octets; waits while too many are pending. Raises the OSError of an earlier write."""
+    def add(self, octets: bytes) -> None:
+        """Add octets, however many are pending. Raises the OSError of an earlier write."""
+        if self._drain is not None and self._drain.done():
+            self._drain.result()
         self._waiting += octets
         if self._drain is None or self._drain.done():
-            await self.flush()
             self._drain = asyncio.get_running_loop().create_task(self._write_all())
-        elif len(self._waiting) >= _BLOCK_BYTES:
+
+    async def write(self, octets: bytes) -> None:
+        """Add octets; waits while too many are pending. Raises the OSError of an earlier write."""
+        self.add(octets)
+        await self.make_room()
+
+    async def make_room(self) -> None:
+        """Wait while too many octets are pending; raises the OSError of an earlier write."""
+        if len(self._waiting) >= _BLOCK_BYTES:
             await self.flush()
 
     async def flush(self) -> None:
@@ -116,10 +126,22 @@ class OutputWriter:
     async def _write_all(self) -> None:
         while self._waiting:
             octets, self._waiting = bytes(self._waiting), bytearray()
-            await self._worker.call(partial(_write, self._fd, octets))
+            await self._worker.call(partial(write_all, self._fd, octets))
 
 
-def _write(fd: int, octets: bytes) -> None:
+def write_all(fd: int, octets: bytes) -> None:
+    """Write octets to a descriptor, however many it takes at once; raises OSError."""
     left = memoryview(octets)
     while left:
         left = left[os.write(fd, left) :]
+
+
+def descriptor(stream: TextIO | None) -> int:
+    """Return the descriptor of a standard stream; raises OSError if the program was started without it.
+
+    The stream itself is not used: a daemon thread must not hold the lock of its buffer (see above). If the stream
+    is None, its usual number may by now be the descriptor of a connection.
+    """
+    if stream is None:
+        raise OSError(errno.EBADF, "a standard stream is closed")
+    return stream.fileno()

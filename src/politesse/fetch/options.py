@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from yarl import URL
 
-from politesse._checks import check_positive, check_types
-from politesse.errors import ConfigurationError
+from politesse._checks import check_choice, check_positive, check_types
+from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.fetch.addresses import PRIVATE_ADDRESSES, PrivateAddresses
 from politesse.ports import MAX_BODY_BYTES
+
+if TYPE_CHECKING:
+    from politesse.origin import StrOrURL
 
 MIN_BODY_BYTES: Final = 500 * 1024
 """RFC 9309 2.5: a parsing limit must be at least 500 KiB."""
@@ -53,7 +56,7 @@ class FetchOptions:
     total_timeout_s: float = 30.0
     max_body_bytes: int = MIN_BODY_BYTES
     from_address: str | None = None
-    proxy: str | None = field(default=None, repr=False)
+    proxy: StrOrURL | None = field(default=None, repr=False)
     ssl_context: ssl.SSLContext | None = None
     private_addresses: PrivateAddresses = "redirects"
     unguarded_redirects: bool = False
@@ -72,15 +75,17 @@ class FetchOptions:
             raise ConfigurationError(f"from_address={self.from_address!r}: give one line of printable ASCII")
         if self.ssl_context is not None and self.ssl_context.verify_mode is not ssl.CERT_REQUIRED:
             raise ConfigurationError("ssl_context: it does not verify certificates; set verify_mode=ssl.CERT_REQUIRED")
-        if self.private_addresses not in PRIVATE_ADDRESSES:
-            raise ConfigurationError(f"private_addresses={self.private_addresses!r}: give one of {PRIVATE_ADDRESSES}")
+        one_of = f"one of {PRIVATE_ADDRESSES}"
+        check_choice("private_addresses", self.private_addresses, PRIVATE_ADDRESSES, one_of)
+        proxy: object = self.proxy
         if self.proxy is not None and not _is_proxy(self.proxy):
-            raise ConfigurationError("proxy: give the http or https URL of a proxy")
+            kind = ConfigurationError if isinstance(proxy, str | URL) else ConfigurationTypeError
+            raise kind("proxy: give the http or https URL of a proxy")
         if self.proxy is not None and self.private_addresses == "deny":
             raise ConfigurationError("private_addresses='deny': the addresses behind a proxy cannot be checked")
 
 
-def _is_proxy(proxy: str) -> bool:
+def _is_proxy(proxy: StrOrURL) -> bool:
     """Whether it is the URL of a proxy. Messages never quote it, because it may contain a password."""
     try:
         url = URL(proxy)

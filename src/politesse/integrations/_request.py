@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import claim_turn
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
@@ -67,9 +67,9 @@ async def turn_for(
     if turn is None:
         return await gate.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
     if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
-        verdict = await gate.check(url)  # what is sent may match other rules than what was judged
+        verdict = await agent.learn(url)  # what is sent may match other rules than what was judged
         if not verdict:
-            raise Disallowed(verdict)
+            raise Disallowed(agent.counted(verdict))
     return turn
 
 

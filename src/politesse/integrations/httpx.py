@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._checks import check_wait, wrong_type
+from politesse._pacing.held import soon
+from politesse._text import printable
 from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse._pacing.held import Turn
     from politesse.verdict import Verdict
 
@@ -50,7 +52,8 @@ class RequestDisallowed(Disallowed, httpx.RequestError):
         request: the request that was not sent.
 
     Example:
-        >>> from politesse import Match, Reason, Verdict
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.verdict import Match
         >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
         >>> isinstance(RequestDisallowed(verdict), httpx.RequestError)
         True
@@ -323,10 +326,9 @@ class _TurnStream(httpx.AsyncByteStream):
     def __del__(self) -> None:
         if self._closed or self._turn not in self._turns:
             return
-        warnings.warn(f"a response of {self._turn.url} was dropped without being closed", ResourceWarning, stacklevel=2)
-        # The garbage collector may run in any thread, between any two instructions.
-        with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
-            self._loop.call_soon_threadsafe(self._turns.close_dropped, self._stream, self._turn)
+        soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
+        message = f"a response of {printable(self._turn.url)} was dropped without being closed"
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
 
 
 def _spelt(url: str) -> str:

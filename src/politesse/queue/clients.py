@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, cast, 
 
 from yarl import URL
 
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._checks import wrong_type
+from politesse._gate.view import AgentView, agent_of
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -196,8 +197,7 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
     if isinstance(web, HttpxStyle):
         return HttpxClient(web, user_agent)
     if not isinstance(given, AiohttpStyle):
-        kinds = "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient"
-        raise ConfigurationError(f"web={web!r:.100}: give {kinds}")
+        raise wrong_type("web", web, "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient")
     own_gate = getattr(web, "gate", None)
     if own_gate is None:
         return AiohttpClient(web, user_agent)

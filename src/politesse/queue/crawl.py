@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from politesse._checks import check_number, check_priority, check_types, wrong_type
 from politesse._http.redirects import REDIRECTS
 from politesse._tasks import is_ended_from_outside
 from politesse._text import printable, printable_traceback
@@ -71,17 +72,19 @@ class CrawlOptions(Generic[Item]):
 
     def __post_init__(self) -> None:
         for name in ("workers", "max_pages"):
-            value: object = getattr(self, name)
+            value = getattr(self, name)
             if value is None and name == "max_pages":
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"{name}={value!r:.100}: give a whole number, at least 1")
+            check_number(name, value, "a whole number, at least 1", whole=True)
+            if value < 1:
+                raise ConfigurationError(f"{name}={value}: give a whole number, at least 1")
         for name in ("on_progress", "on_error"):
             callback: object = getattr(self, name)
             if callback is not None and (not callable(callback) or inspect.iscoroutinefunction(callback)):
-                raise ConfigurationError(f"{name}={callback!r:.100}: give a function that is not asynchronous")
+                raise wrong_type(name, callback, "a function that is not asynchronous")
         if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):
-            raise ConfigurationError(f"seen={self.seen!r:.100}: give a set, or an object with __contains__ and add")
+            raise wrong_type("seen", self.seen, "a set, or an object with __contains__ and add")
+        check_types({"stop_on_error": (self.stop_on_error, bool)}, required=True)
 
 
 class Crawl(Generic[Item, Response]):
@@ -108,7 +111,7 @@ class Crawl(Generic[Item, Response]):
     ) -> None:
         call = getattr(handle, "__call__", None)  # noqa: B004 - of an object: its method is asynchronous
         if not inspect.iscoroutinefunction(handle) and not inspect.iscoroutinefunction(call):
-            raise ConfigurationError(f"handle={handle!r:.100}: give an asynchronous function of a page and a response")
+            raise wrong_type("handle", handle, "an asynchronous function of a page and a response")
         self._agent = agent
         self._dispatcher = dispatcher
         self._client = client
@@ -267,6 +270,7 @@ class Crawl(Generic[Item, Response]):
 
     def _offer(self, base: str, link: object, item: Item | None, priority: float) -> bool:
         """Queue what a link refers to; see ``CrawlPage.put``."""
+        check_priority(priority)
         url = resolved_link(base, link)
         if url is not None:
             with suppress(InvalidURL):

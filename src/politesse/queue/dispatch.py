@@ -126,6 +126,10 @@ class Dispatcher(Generic[Item]):
         """Return the origins that wait for the end of a deferral, and the Unix times at which it ends."""
         return self._prefetcher.deferred
 
+    def sizes(self) -> dict[str, int]:
+        """Return how many URLs wait at each host."""
+        return {key: host.size for key, host in self.hosts.items() if host.size}
+
     def left(self) -> list[QueuedUrl[Item]]:
         """Return the URLs that wait, in the order of ``put``."""
         left = [*self._denied.urls]

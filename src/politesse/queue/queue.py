@@ -25,8 +25,8 @@ import warnings
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._checks import check_least, check_wait, wrong_type
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._checks import check_least, check_priority, check_wait, wrong_type
+from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, url_text
@@ -237,7 +237,7 @@ class PoliteQueue(Generic[Item]):
 
         Raises:
             ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or the queue is being
-                crawled already.
+                crawled already; a ConfigurationTypeError if an argument has the wrong type.
             ClosedError: the gatekeeper or ``web`` was closed.
             Exception: what ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed`` raises, and, if
                 ``stop_on_error``, what ``handle`` raises.
@@ -294,6 +294,10 @@ class PoliteQueue(Generic[Item]):
         """Return how many URLs wait; turns under way do not count."""
         return self._dispatcher.size
 
+    def sizes(self) -> dict[str, int]:
+        """Return how many URLs wait at each pacing host."""
+        return self._dispatcher.sizes()
+
     def left(self) -> list[tuple[str, Item | None, float]]:
         """Return what waits, in the order of ``put``: the URL, item and priority of each, as they were put.
 
@@ -335,11 +339,7 @@ class PoliteQueue(Generic[Item]):
 
     def _checked_origin(self, url: str, priority: float) -> Origin:
         """Return the origin of ``url``; raise InvalidURL now if the gate would raise it later."""
-        given: object = priority
-        if not isinstance(given, int | float):
-            raise TypeError(f"priority={priority!r:.100}: give an int or a float")
-        if math.isnan(priority):
-            raise ValueError("priority=nan: give a number that can be compared")
+        check_priority(priority)
         try:
             url.encode()
         except UnicodeEncodeError:

@@ -83,6 +83,8 @@ class CrawlPage(Generic[Item]):
             Whether it was queued. False: it was seen before, is no http(s) URL, or the queue is closed.
 
         Raises:
+            TypeError: ``priority`` is neither an int nor a float.
+            ValueError: ``priority`` is NaN.
             ClosedError: the gatekeeper is closed.
             WrongEventLoop: it is called in a thread; parse there, and put in ``handle``.
             Exception: what ``seen`` raises; it ends the crawl.

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from politesse._base_errors import ConfigurationError
+from politesse._base_errors import ConfigurationError, ConfigurationTypeError
 from politesse._text import printable, shortened
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class Purpose(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise ConfigurationError(
-                f"{option}: {name!r:.100} is not a purpose; give one of {', '.join(cls)}"
-            ) from None
+            given: object = name
+            kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
+            raise kind(f"{option}: {name!r:.100} is not a purpose; give one of {', '.join(cls)}") from None
 
 
 class Preference(StrEnum):

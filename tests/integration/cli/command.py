@@ -56,6 +56,17 @@ async def run_process(*arguments: str, stdin: bytes = b"", **settings: str) -> D
     return done
 
 
+def read_terminal(fd: int) -> bytes:
+    shown = b""
+    with open(fd, "rb", buffering=0) as terminal:
+        try:
+            while octets := terminal.read(65_536):
+                shown += octets
+        except OSError:
+            pass  # how Linux ends a terminal whose other side is closed
+    return shown
+
+
 def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> Done:
     # Files and not buffers: `filter` reads and writes the descriptors of the standard streams.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

@@ -11,12 +11,14 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from politesse import ClosedError, FetchOptions, Gatekeeper, Match, Reason, Verdict
+from politesse import ClosedError, FetchOptions, Gatekeeper, Reason, Verdict
+from politesse._gate.agent import Agent
 from politesse._pacing import sharing
 from politesse._pacing.local import LocalPacer
 from politesse.cli import demo
 from politesse.cli.demo import Plan, run, server, view
 from politesse.testing.violations import Kind
+from politesse.verdict import Match
 from tests.integration.cli.command import politesse, run_process
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from politesse._pacing.permit import LocalPermit
     from politesse._pacing.slot import Slot
-    from politesse.origin import StrOrURL
     from politesse.ports import TurnRequest
     from politesse.verdict import NotYet
 
@@ -107,22 +108,35 @@ async def test_robots_txt_of_each_origin_is_fetched_until_it_is_usable_and_its_p
     assert "said 429 to 2 requests" in done.out
 
 
+class WrongAgent(Agent):
+    """Judges as its gate says; it is what a queue asks."""
+
+    __slots__ = ("say",)
+
+    say: Callable[[str, Verdict | None], Verdict | None]
+
+    def judged(self, url: str) -> Verdict | None:
+        return self.say(url, super().judged(url))
+
+    async def learn(self, url: str) -> Verdict:
+        verdict = await super().learn(url)
+        said = self.say(url, verdict)
+        return verdict if said is None else said
+
+
 class WrongGate(Gatekeeper):
     """Says something else than it should."""
 
     __slots__ = ()
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._agent = WrongAgent(self._agent.state, self._agent.identity)
+        self._agent.say = self.say
+
     def say(self, url: str, verdict: Verdict | None) -> Verdict | None:
         """Return what to say instead; ``verdict`` is None while robots.txt was not asked for."""
         raise NotImplementedError
-
-    def peek(self, url: StrOrURL) -> Verdict | None:
-        return self.say(str(url), super().peek(url))
-
-    async def check(self, url: StrOrURL) -> Verdict:
-        verdict = await super().check(url)
-        said = self.say(str(url), verdict)
-        return verdict if said is None else said
 
 
 class OpenGate(WrongGate):
@@ -338,28 +352,24 @@ def test_a_gate_that_grants_at_once_is_seen_to_in_the_gaps(broken_runs: dict[str
     assert all((table[name].gap_ms or 0) < 0 for name in ("wildcards", "not found", "forbidden"))
 
 
-async def test_a_crawler_that_dies_is_no_success() -> None:
-    class DyingGate(Gatekeeper):
-        __slots__ = ()
+async def test_a_crawler_that_dies_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def learn(_agent: Agent, url: str) -> Verdict:
+        raise ZeroDivisionError(url)
 
-        async def check(self, url: StrOrURL) -> Verdict:
-            raise ZeroDivisionError(url)
-
+    monkeypatch.setattr(Agent, "learn", learn)
     with pytest.raises(ExceptionGroup) as died:
-        await _demo(DyingGate)
+        await _demo(Gatekeeper)
     assert died.group_contains(ClosedError)
     assert {type(error.__cause__) for error in died.value.exceptions} == {ZeroDivisionError}
 
 
 async def test_a_crawl_that_stands_still_is_ended_and_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    class SilentGate(Gatekeeper):
-        __slots__ = ()
+    async def learn(_agent: Agent, _url: str) -> Verdict:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
-        async def check(self, url: StrOrURL) -> Verdict:
-            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
-
+    monkeypatch.setattr(Agent, "learn", learn)
     monkeypatch.setattr(view, "_STALLED_S", 0.2)
-    code, out = await _demo(SilentGate)
+    code, out = await _demo(Gatekeeper)
     assert code == 1
     assert "saw no request" in out
     whole = _table(out)["all"]

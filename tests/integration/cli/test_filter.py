@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from politesse import __version__
-from tests.integration.cli.command import COMMAND, Origin, politesse, serving, start
+from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, serving, start
 
 
 async def test_ten_thousand_urls_of_several_origins_are_all_sorted(tmp_path: Path) -> None:
@@ -188,22 +188,11 @@ async def test_in_a_terminal_progress_is_shown_on_stderr_and_stdout_stays_clean(
         )
         os.close(terminal)
         out, _ = await process.communicate(f"{origin.base}/a\n".encode())
-    shown = await asyncio.to_thread(_read_terminal, ours)
+    shown = await asyncio.to_thread(read_terminal, ours)
     assert (process.returncode, out) == (0, f"{origin.base}/a\n".encode())
     assert b"\x1b[" in shown
     assert b"1 URLs in" in shown
     assert b"Traceback" not in shown
-
-
-def _read_terminal(fd: int) -> bytes:
-    shown = b""
-    with open(fd, "rb", buffering=0) as terminal:
-        try:
-            while octets := terminal.read(65_536):
-                shown += octets
-        except OSError:
-            pass  # how Linux ends a terminal whose other side is closed
-    return shown
 
 
 async def _feed(stdin: asyncio.StreamWriter, line: bytes) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from politesse import AiohttpFetcher, FetchOptions
+from politesse import FetchOptions
+from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchFault, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from aiohttp.client_reqrep import ConnectionKey
 from aioresponses import aioresponses
 from yarl import URL
 
-from politesse import AiohttpFetcher, Gatekeeper, Reason
+from politesse import Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, Validators
 from politesse.testing import ManualClock

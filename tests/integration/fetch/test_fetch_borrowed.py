@@ -13,7 +13,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import TestServer
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from politesse.testing import ScriptedResolver
 from tests.integration.fetch.fetching import (

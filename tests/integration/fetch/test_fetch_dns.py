@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from politesse import CacheOptions, FetchOptions, Gatekeeper, PublicResolver, Reason
+from politesse import CacheOptions, FetchOptions, Gatekeeper, Reason
+from politesse.fetch import PublicResolver
 from tests.integration.fetch.fetching import PUBLIC, UA
 from tests.integration.fetch.servers import FILE, Server, response
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from politesse import AiohttpFetcher, Gatekeeper, Reason
+from politesse import Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.verdict import AccessResult
 from tests.integration.fetch.fetching import UA, server_context, trusting
 from tests.integration.fetch.servers import FILE, Names, Server, in_pieces, reset_after, response

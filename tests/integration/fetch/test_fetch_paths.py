@@ -5,7 +5,8 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from politesse import AiohttpFetcher, FetchOptions
+from politesse import FetchOptions
+from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind, FetchRequest, Validators
 from tests.integration.fetch.fetching import UA, faulted, fetch_from, responded
 from tests.integration.fetch.servers import Names, Server, response

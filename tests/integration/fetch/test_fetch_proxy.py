@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp.test_utils import unused_port
+from yarl import URL
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
 from tests.integration.fetch.fetching import (
@@ -28,15 +30,19 @@ from tests.integration.fetch.servers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import trustme
 
+    from politesse.origin import StrOrURL
     from tests.integration.fetch.servers import Answer, Request
 
 
-async def test_proxy_receives_the_whole_url_and_resolves_the_name() -> None:
+@pytest.mark.parametrize("given", [str, URL])
+async def test_proxy_receives_the_whole_url_and_resolves_the_name(given: Callable[[str], StrOrURL]) -> None:
     names = Names()
     async with Server({"http://site.example/robots.txt": response(200, FILE)}) as proxy:
-        fetcher = AiohttpFetcher(UA, FetchOptions(proxy=proxy.url("")), resolver=names)
+        fetcher = AiohttpFetcher(UA, FetchOptions(proxy=given(proxy.url(""))), resolver=names)
         result = responded(await fetcher.fetch(FetchRequest(Origin.of("http://site.example/"), 5)))
         assert (result.body, result.final_url) == (FILE, "http://site.example/robots.txt")
         assert proxy.requests[0].headers["user-agent"] == UA

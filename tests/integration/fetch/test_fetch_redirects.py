@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind
 from tests.integration.fetch.fetching import (
     PUBLIC,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp.test_utils import unused_port
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchRequest, Validators
 from politesse.testing import ManualClock
 from tests.integration.fetch.fetching import (

@@ -11,11 +11,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
-from politesse import AiohttpFetcher, Dialect, FetchOptions, Gatekeeper, Reason
+from politesse import Dialect, FetchOptions, Gatekeeper, Reason
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse.errors import ClosedError
 from politesse.events import Publisher
+from politesse.fetch import AiohttpFetcher
 from politesse.fetch import aiohttp as fetch_module
 from politesse.fetch.addresses import SystemResolver
 from politesse.fetch.options import MIN_BODY_BYTES

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from politesse import AiohttpFetcher, FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
 from tests.integration.fetch.fetching import (

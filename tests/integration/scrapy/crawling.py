@@ -37,6 +37,7 @@ class Crawl:
     parsed: dict[str, dict[str, bool]]
     stats: dict[str, int | str]
     slots: list[str]
+    decisions: int
     data_txt: list[list[str]]
     said: dict[str, tuple[list[str], bool] | None]
     log: str
@@ -84,6 +85,7 @@ async def crawl(
         parsed=dict(done["parsed"]),
         stats=done["stats"],
         slots=done.get("slots", []),
+        decisions=done.get("decisions", 0),
         data_txt=done["data_txt"],
         said={url: said and tuple(said) for url, said in done["said"].items()},
         log=log,

@@ -75,6 +75,11 @@ class TaskSpider(Spider):
         assert "politesse_page" not in failure.request.meta
         DONE["ignored"][failure.request.url] = f"{type(failure.value).__name__}: {failure.value}"
 
+    def closed(self, _reason: str) -> None:
+        middleware = self.crawler.get_downloader_middleware(RobotsTxtMiddleware)
+        if self.name == "task" and middleware is not None:
+            DONE["decisions"] = middleware.gate.statistics().decisions
+
     def parsed(self, robotparser: Any, request: Request) -> None:
         verdicts = {agent: robotparser.allowed(request.url, agent) for agent in ("ExampleBot", "OtherBot")}
         DONE["parsed"].append([request.url, verdicts])

@@ -207,3 +207,13 @@ def test_second_spider_may_have_another_download_delay(seen: Seen) -> None:
         line.partition("of the same scope: ")[2] for line in done.log.splitlines() if "of the same scope: " in line
     ]
     assert len(set(scopes)) == 2  # each keeps a pace of its own
+
+
+async def test_each_page_is_one_decision_however_long_it_waits_for_its_turn() -> None:
+    site = Site(
+        robots=f"{ONE_S}Disallow: /private\n", pages={"/": html("/1", "/2", "/private"), "/1": html(), "/2": html()}
+    )
+    async with serving(site):
+        result = await crawl([f"{site.base}/"], HURRIED)
+    assert len(result.pages) == 3
+    assert result.decisions == 4

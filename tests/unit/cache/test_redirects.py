@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    AccessResult,
-    CacheOptions,
-    ClosedError,
-    ComponentFailed,
-    Gatekeeper,
-    NotYet,
-    PacingOptions,
-    Reason,
-)
+from politesse import CacheOptions, ClosedError, Gatekeeper, NotYet, PacingOptions, Reason
 from politesse._http.redirects import Hops
+from politesse.events import ComponentFailed
 from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse import Event
+    from politesse.events import Event
     from politesse.ports import FetchRequest, FetchResult
     from politesse.testing import ManualClock
 

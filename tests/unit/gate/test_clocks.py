@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import AccessResult, CacheOptions, Disallowed, Gatekeeper, HostPolicy, Reason
+from politesse import CacheOptions, Disallowed, Gatekeeper, HostPolicy, Reason
 from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:

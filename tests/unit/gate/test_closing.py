@@ -7,24 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    ClosedError,
-    Gatekeeper,
-    HostPolicy,
-    MemoryStore,
-    NotYet,
-    Origin,
-    PacingOptions,
-    PoliteQueue,
-    StoreError,
-)
-from politesse._gate.gatekeeper import agent_of
+from politesse import ClosedError, Gatekeeper, HostPolicy, NotYet, Origin, PacingOptions, PoliteQueue
+from politesse._gate.view import agent_of
+from politesse.errors import StoreError
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

@@ -10,20 +10,17 @@ import pytest
 from politesse import (
     ConfigurationError,
     Disallowed,
-    Event,
     Gatekeeper,
     NotYet,
     PacingOptions,
     PoliteQueue,
-    Preference,
-    Purpose,
     QueueClosed,
     Reason,
-    RobotsFetched,
-    SiteFileFetched,
 )
+from politesse.events import Event, RobotsFetched, SiteFileFetched
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.usage import Preference, Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,6 @@ import pytest
 from politesse import (
     Bound,
     ConfigurationError,
-    Decided,
     Disallowed,
     Gatekeeper,
     HostPolicy,
@@ -19,13 +18,14 @@ from politesse import (
     Reason,
     TooFar,
 )
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
+from politesse.events import Decided
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from politesse import Event
+    from politesse.events import Event
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -8,7 +8,7 @@ import pytest
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
 from politesse._gate.filtering import ItemFilter
-from politesse._gate.gatekeeper import agent_of
+from politesse._gate.view import agent_of
 from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:

@@ -5,18 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from politesse import (
-    ClosedError,
-    ConfigurationError,
-    Decided,
-    Event,
-    Gatekeeper,
-    HostPolicy,
-    InvalidURL,
-    Reason,
-    RobotsFetched,
-    Verdict,
-)
+from politesse import ClosedError, ConfigurationError, Gatekeeper, HostPolicy, InvalidURL, Reason, Verdict
+from politesse.events import Decided, Event, RobotsFetched
 from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher

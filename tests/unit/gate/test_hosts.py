@@ -1,24 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import (
-    AccessResult,
-    Bound,
-    Event,
-    Gatekeeper,
-    HostPolicy,
-    HostStatus,
-    Origin,
-    PacingOptions,
-    RobotsStatus,
-)
+from politesse import Bound, Gatekeeper, HostPolicy, Origin, PacingOptions
 from politesse.ports import FetchResponse
+from politesse.status import HostStatus, RobotsStatus
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult
 from tests.support.tasks import settle
 from tests.unit.conftest import UA
+
+if TYPE_CHECKING:
+    from politesse.events import Event
 
 SITE = "https://example.com"
 FILE = "User-agent: *\nCrawl-delay: 10\nDisallow:\n\nUser-agent: OtherBot\nCrawl-delay: 20\nDisallow:\n"
@@ -101,6 +97,21 @@ async def test_waiting_requests_and_the_holder_are_named(gate: Gatekeeper, clock
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_repr_of_the_gate_names_the_turn_that_is_held_for_longest(gate: Gatekeeper, clock: ManualClock) -> None:
+    await gate.check_batch([f"{SITE}/", "https://other.test/"])
+    assert repr(gate) == "<Gatekeeper examplebot (enforce): 2 origins known, 0 being fetched>"
+    clock.advance(10.0)
+    async with gate.turn(f"{SITE}/\u202e1"):
+        clock.advance(5.0)
+        async with gate.turn("https://other.test/"):
+            waiting = asyncio.ensure_future(gate.take_turn(f"{SITE}/2"))
+            await settle()
+            held = rf"example.com held by {SITE}/\u202e1 for 5 s"
+            assert f", 2 turns under way, 1 waiting, {held}>" in repr(gate)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_closed_host_says_until_when_and_by_what(gate: Gatekeeper, clock: ManualClock) -> None:

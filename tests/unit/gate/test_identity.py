@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, PolitesseWarning
+from politesse import ConfigurationError, Gatekeeper
 from politesse._gate.identity import Identity
+from politesse.errors import PolitesseWarning
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, HostPolicy, Origin, PoliteQueue, WrongEventLoop
-from politesse._gate.gatekeeper import agent_of
+from politesse import Gatekeeper, HostPolicy, Origin, PoliteQueue
+from politesse._gate.view import agent_of
+from politesse.errors import WrongEventLoop
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import CacheOptions, FileOutcome, Gatekeeper, MemoryStore, Origin, Reason
-from politesse._gate.gatekeeper import agent_of
+from politesse import CacheOptions, Gatekeeper, Origin, Reason
+from politesse._gate.view import agent_of
+from politesse.sites import FileOutcome
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

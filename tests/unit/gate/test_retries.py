@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from politesse import CacheOptions, FileOutcome, Gatekeeper, MemoryStore, PacingOptions, Reason
+from politesse import CacheOptions, Gatekeeper, PacingOptions, Reason
 from politesse.ports import FetchResponse
+from politesse.sites import FileOutcome
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import CacheOptions, FileOutcome, Gatekeeper, Reason
+from politesse import CacheOptions, Gatekeeper, Reason
 from politesse.ports import FetchResponse
+from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 

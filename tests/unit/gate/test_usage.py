@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from politesse import Gatekeeper, HostPolicy, Preference, Purpose, Reason, Usage, Verdict
+from politesse import Gatekeeper, HostPolicy, Reason, Verdict
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.usage import Preference, Purpose, Usage
 from politesse.usage.model import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE
 

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import subprocess
 import sys
+import threading
+import warnings
 from typing import TYPE_CHECKING, Self
 
 import httpx
@@ -13,7 +15,6 @@ from politesse import (
     Bound,
     ClosedError,
     ConfigurationError,
-    Decided,
     Disallowed,
     Gatekeeper,
     InvalidURL,
@@ -22,6 +23,7 @@ from politesse import (
     Reason,
     TooFar,
 )
+from politesse.events import Decided
 from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import in_child_task
@@ -29,7 +31,7 @@ from tests.support.tasks import in_child_task
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 
-    from politesse import Event
+    from politesse.events import Event
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -533,8 +535,10 @@ async def test_cancelled_while_the_body_comes(
 
 async def send_and_drop(client: httpx.AsyncClient, url: str, *, thread: bool) -> None:
     await client.send(client.build_request("GET", url), stream=True)
-    if thread:
-        await asyncio.to_thread(gc.collect)
+    if thread:  # not awaited: the clock would jump meanwhile
+        collecting = threading.Thread(target=gc.collect)
+        collecting.start()
+        collecting.join()
     else:
         gc.collect()
 
@@ -550,6 +554,19 @@ async def test_dropped_response_is_closed_by_the_collector(
     assert wire.bodies[0].closed == 1
     await client.get(f"{SITE}/b")
     assert gaps(wire) == [DELAY_S]
+
+
+async def test_dropped_response_gives_its_host_back_where_warnings_are_errors(
+    client: httpx.AsyncClient, gate: Gatekeeper, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await send_and_drop(client, f"{SITE}/a", thread=False)
+    assert [type(error) for error in raised] == [ResourceWarning]
+    await until(lambda: turns(gate) == 0)
+    assert clock.monotonic() < 60  # not after max_turn_s
 
 
 def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(clock: ManualClock, wire: Wire) -> None:

@@ -18,8 +18,9 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
-from politesse import ComponentFailed, ConfigurationError, NotYet, Origin, PacingOptions
-from politesse._gate.gatekeeper import agent_of
+from politesse import ConfigurationError, NotYet, Origin, PacingOptions
+from politesse._gate.view import agent_of
+from politesse.events import ComponentFailed
 from politesse.integrations.scrapy import (
     PoliteDownloader,
     PolitePriorityQueue,

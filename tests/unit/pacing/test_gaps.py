@@ -17,7 +17,7 @@ from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot) Slow/1.0 Quick/1.0"
 SITE = "https://example.com"

@@ -10,12 +10,9 @@ from politesse import (
     Bound,
     ClosedError,
     Disallowed,
-    Event,
     Gatekeeper,
-    HeaderOverruled,
     HostPolicy,
     InvalidURL,
-    LongDelay,
     NotYet,
     PacingOptions,
     PoliteQueue,
@@ -23,11 +20,14 @@ from politesse import (
     TooFar,
     Turn,
 )
+from politesse.errors import TurnHeld
+from politesse.events import Event, HeaderOverruled, LongDelay, TurnExpired
+from politesse.options import Limit
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -217,6 +217,47 @@ async def test_turn_that_is_never_entered_is_given_back_with_a_warning(gate: Gat
     turn = gate.try_turn(f"{SITE}/x")
     assert isinstance(turn, Turn)
     turn.give_back()
+
+
+async def test_turn_that_is_dropped_after_max_turn_s_is_reported_once(gate: Gatekeeper, clock: ManualClock) -> None:
+    events: list[Event] = []
+    turn = (await gate.take_turn(f"{SITE}/x")).__enter__()
+    gate.subscribe(events.append)
+    await clock.sleep(700)
+    assert not turn.under_way
+    del turn
+    gc.collect()
+    await asyncio.sleep(0)
+    (expired,) = events
+    assert isinstance(expired, TurnExpired)
+    assert expired.url == f"{SITE}/x"
+
+
+async def test_collected_turn_is_reported_after_the_subscriber_that_is_at_work(gate: Gatekeeper) -> None:
+    def cycle(turn: Turn) -> None:
+        itself: list[object] = [turn.__enter__()]
+        itself.append(itself)
+
+    at_work: list[Event] = []
+    reported: list[Event] = []
+
+    def subscriber(event: Event) -> None:
+        assert at_work == []
+        at_work.append(event)
+        gc.collect()  # as it may happen at any moment
+        reported.append(at_work.pop())
+
+    gc.disable()
+    try:
+        cycle(await gate.take_turn(f"{SITE}/x"))
+        gate.subscribe(subscriber)
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            await gate.check(f"{SITE}/y")
+    finally:
+        gc.enable()
+    assert gate.statistics().turns == 0
+    await asyncio.sleep(0)
+    assert [type(event).__name__ for event in reported] == ["Decided", "TurnDropped"]
 
 
 async def test_cancelled_waiter_loses_nobody_a_turn(gate: Gatekeeper) -> None:
@@ -446,3 +487,74 @@ async def test_policy_that_is_set_during_any_step_of_a_check_denies(
     gate.set_policy("example.com", HostPolicy(deny=True))
     with pytest.raises(Disallowed):
         await waiting
+
+
+# A turn of another line
+
+
+class OneAddress:
+    """All hosts are at one address."""
+
+    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+        return ["192.0.2.1"]
+
+
+SCOPED = {
+    "domain": PacingOptions(key="domain"),
+    "address": PacingOptions(key="address"),
+    "limit of a domain": PacingOptions(domain=Limit(min_delay_s=1.0)),
+    "limit of an address": PacingOptions(address=Limit(min_delay_s=1.0)),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("scoped", SCOPED)
+async def test_second_turn_of_an_address_or_domain_is_an_error_at_once(
+    scoped: str, clock: ManualClock, *, known: bool
+) -> None:
+    first, second = "https://a.example.com/1", "https://b.example.com/2"
+    async with Gatekeeper(
+        UA, fetcher=ScriptedFetcher(), clock=clock, pacing=SCOPED[scoped], resolver=OneAddress()
+    ) as gate:
+        if known:
+            async with gate.turn(second):
+                pass
+        async with gate.turn(first):
+            with pytest.raises(TurnHeld, match=first):
+                async with gate.turn(second):
+                    pass
+        assert gate.statistics().turns == 0
+        async with gate.turn(second):
+            pass
+
+
+async def test_second_turn_at_another_gate_of_the_scope_is_an_error_at_once(clock: ManualClock) -> None:
+    pacing = PacingOptions(scope="shared")
+    async with (
+        Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing) as one,
+        Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing) as other,
+        one.turn(f"{SITE}/1"),
+    ):
+        with pytest.raises(TurnHeld, match=f"{SITE}/1"):
+            async with other.turn(f"{SITE}/2"):
+                pass
+
+
+async def test_limit_that_was_set_for_a_host_says_how_many_turns_a_task_may_hold(clock: ManualClock) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+        gate.set_policy("example.com", HostPolicy(max_concurrent=2))
+        async with gate.turn(f"{SITE}/1"), gate.turn(f"{SITE}/2"):
+            with pytest.raises(TurnHeld):
+                async with gate.turn(f"{SITE}/3"):
+                    pass
+
+
+async def test_data_txt_that_has_to_be_fetched_within_a_turn_of_its_host_is_an_error_at_once(
+    gate: Gatekeeper,
+) -> None:
+    async with gate.turn(f"{SITE}/1"):
+        with pytest.raises(TurnHeld, match=f"{SITE}/1"):
+            await gate.datatxt(SITE)
+    answer = await gate.datatxt(SITE)
+    async with gate.turn(f"{SITE}/1"):
+        assert (await gate.datatxt(SITE)).outcome is answer.outcome

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, TurnHeld
+from politesse.errors import TurnHeld
 from politesse.queue import PoliteQueue, QueueClosed
 from tests.support.tasks import in_child_task, settle
 from tests.unit.queue.crawl import A, B
+
+if TYPE_CHECKING:
+    from politesse import Gatekeeper
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from math import nan
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -67,6 +68,20 @@ async def test_items_and_priorities_reach_the_page(queue: PoliteQueue[object]) -
     assert handled == [(f"{A}/", 0), (f"{A}/soon", 1), (f"{A}/late", 1)]
 
 
+@pytest.mark.parametrize("wrong", ["1", None, (1, 2), 1j, nan])
+async def test_a_priority_that_cannot_be_compared_is_an_error_of_page_put(
+    queue: PoliteQueue[object], errors: Errors, wrong: Any
+) -> None:
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        page.put("/1")
+        page.put("/2", priority=wrong)
+
+    await queue.put(f"{A}/")
+    report = await queue.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert (report.pages, report.failed, report.left) == (0, 2, 0)
+    assert all(text.startswith(f"priority={wrong!r}: give a") for text in errors.texts)
+
+
 @pytest.mark.parametrize(
     "link",
     [
@@ -84,6 +99,7 @@ async def test_items_and_priorities_reach_the_page(queue: PoliteQueue[object]) -
         "/nul\x00",
         "http://a.example:99999/",
         "/" + "x" * 30_000,
+        "/" + "\u00e9" * 5_000,  # some 10,000 octets, and three times that once they are escaped
     ],
 )
 async def test_a_link_that_is_no_url_is_counted_and_never_an_error(queue: PoliteQueue[object], link: object) -> None:

@@ -172,12 +172,15 @@ async def test_a_seen_that_fails_ends_the_crawl_with_its_error(
     assert (f"{B}/old" in settled or f"{B}/old" not in seen.urls) or f"{B}/new" in settled
 
 
-async def test_a_client_that_was_closed_before_is_an_error_at_once(filled: PoliteQueue[object]) -> None:
+async def test_a_client_that_was_closed_before_is_an_error_at_once(
+    filled: PoliteQueue[object], gate: Gatekeeper
+) -> None:
     web = SimulatedWeb()
     await web.aclose()
     with pytest.raises(ClosedError, match="the session of the crawl is closed, with 6 URLs queued"):
         await filled.crawl(web, follow_links)
     assert left(filled) == ALL
+    assert gate.statistics().decisions == 0  # no turn was taken
 
 
 async def test_a_client_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(

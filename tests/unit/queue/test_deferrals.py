@@ -11,7 +11,7 @@ from tests.support.tasks import settle
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, Refusals, waiting
 
 if TYPE_CHECKING:
-    from politesse import Event
+    from politesse.events import Event
     from politesse.testing import ManualClock, ScriptedFetcher
 
 pytestmark = pytest.mark.filterwarnings("ignore:max_deferrals= is deprecated:DeprecationWarning")

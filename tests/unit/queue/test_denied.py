@@ -176,10 +176,10 @@ async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
     await queue.put(f"{C}/1", item)
     del item
     await clock.sleep(5)
-    handed: list[str] = []
-    for _ in range(3):
+
+    async def next_url() -> str:
         async with queue.turn() as turn:
-            handed.append(turn.url)
-        del turn
-    assert handed == [f"{A}/1", f"{B}/1", f"{C}/1"]
+            return turn.url
+
+    assert [await next_url() for _ in range(3)] == [f"{host}/1" for host in (A, B, C)]
     assert handed_out() is None

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from politesse import Decided, Event, Gatekeeper, HostPolicy, Reason
+from politesse import Gatekeeper, HostPolicy, Reason
+from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, C, Log, Refusals, waiting

@@ -15,7 +15,7 @@ from tests.support.tasks import settle
 from tests.unit.queue.crawl import UA, A, B, Log, Refusals, running_timers, waiting
 
 if TYPE_CHECKING:
-    from politesse import Event
+    from politesse.events import Event
 
 DAY_S = 86_400
 
@@ -112,7 +112,7 @@ async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows(
 async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once(
     gate: Gatekeeper, clock: ManualClock, later: int
 ) -> None:
-    """Today ``join`` waits for a day."""
+    """Before, ``join`` waited for as long as Retry-After said."""
     refused = Refusals()
     queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     for place in range(1 + later):
@@ -332,6 +332,7 @@ async def test_left_returns_what_waits_as_it_was_put(
     for url, item, priority in put:
         await queue.put(url, item, priority)
     assert queue.left() == put
+    assert sum(queue.sizes().values()) == len(put)
     async with queue.turn() as turn:
         assert turn.url == f"{A}/1"
         await gate.aclose()

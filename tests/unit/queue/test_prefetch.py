@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import CacheOptions, Event, Gatekeeper, PacingOptions
+from politesse import CacheOptions, Gatekeeper, PacingOptions
 from politesse.ports import FaultKind, FetchFault
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
@@ -13,6 +13,7 @@ from tests.support.tasks import settle
 from tests.unit.queue.crawl import UA, A, B, Log, fetch_task, waiting
 
 if TYPE_CHECKING:
+    from politesse.events import Event
     from politesse.ports import FetchRequest, FetchResult
     from politesse.testing import ManualClock
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from politesse import ConfigurationError, Decided, Event, Gatekeeper, InvalidURL, Reason, Verdict
+from politesse import ConfigurationError, Gatekeeper, InvalidURL, Reason, Verdict
+from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
 from tests.support.tasks import settle

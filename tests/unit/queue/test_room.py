@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, WrongEventLoop
+from politesse import ConfigurationError, Gatekeeper
+from politesse.errors import WrongEventLoop
 from politesse.queue import PoliteQueue
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import A, B

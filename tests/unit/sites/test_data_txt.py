@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse import DataRecord, DataTxt
 from politesse.robots import Quirk
+from politesse.sites import DataRecord, DataTxt
 
 DRAFT = "A Method for Web Data Discovery"
 RECORDS = """\

@@ -6,14 +6,9 @@ from itertools import pairwise
 import pytest
 
 from politesse import (
-    AccessResult,
     AgentView,
     CacheOptions,
     ClosedError,
-    ComponentFailed,
-    DataRecord,
-    Event,
-    FileOutcome,
     Gatekeeper,
     HostPolicy,
     InvalidURL,
@@ -22,8 +17,12 @@ from politesse import (
     Reason,
 )
 from politesse._sites.pages import get_file
+from politesse.errors import TurnHeld
+from politesse.events import ComponentFailed, Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
+from politesse.sites import DataRecord, FileOutcome
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -353,14 +352,24 @@ async def test_fifth_redirect_is_followed_and_the_sixth_is_not(
     assert len(fetcher.requests) == 1 + 6
 
 
+async def test_unknown_file_of_a_host_whose_turn_the_task_holds_is_an_error_at_once(gate: Gatekeeper) -> None:
+    async with gate.turn(f"{SITE}/page"):
+        with pytest.raises(TurnHeld) as caught:
+            await gate.datatxt(SITE)
+    assert (caught.value.url, caught.value.held_by) == (URL, f"{SITE}/page")
+    known = await gate.datatxt(SITE)
+    async with gate.turn(f"{SITE}/page"):
+        assert (await gate.datatxt(SITE)).text == known.text
+
+
 async def test_other_files_are_fetched_in_the_same_way(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     tdm = f"{SITE}/.well-known/tdmrep.json"
     fetcher.answers[tdm] = "[]"
-    file = await get_file(gate, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
+    file = await get_file(gate._agent, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
     assert (file.outcome, file.body) == (FileOutcome.FOUND, b"[]")
     fetcher.answers[SITE] = "User-agent: *\nDisallow: /.well-known/\n"
     await gate.forget(SITE)
-    file = await get_file(gate, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
+    file = await get_file(gate._agent, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
     assert (file.outcome, file.body) == (FileOutcome.DISALLOWED, b"")
 
 

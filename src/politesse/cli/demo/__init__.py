@@ -38,6 +38,7 @@ PACING: Final = PacingOptions(min_delay_s=0.015, adaptive_factor=0.0, backoff_mi
 """Faster than anybody may crawl another's server, and without the pause for slow ones, which no log could show."""
 
 _PAGE_TIMEOUT_S: Final = 2.0
+_UNREACHABLE_S: Final = 6.5  # a black hole is asked four times
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ async def run(console: Console, plan: Plan, gate_class: type[Gatekeeper] = Gatek
                 headers={"User-Agent": USER_AGENT}, timeout=aiohttp.ClientTimeout(total=_PAGE_TIMEOUT_S)
             ) as session,
         ):
-            crawler = Crawler(gate, session)
+            crawler = Crawler(gate, session, max_unreachable_s=_UNREACHABLE_S)
             crawl = asyncio.create_task(crawler.crawl(web.front_pages, plan.tasks))
             await watch(console, crawl, web, PACING.min_delay_s)
         rows = audit(web.servers, PACING.min_delay_s)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from yarl import URL
 
-from politesse import InvalidURL, PoliteQueue, QueuedTurn, Reason, Verdict
+from politesse import InvalidURL, PoliteQueue, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
+    from politesse.queue import QueuedTurn
 
 _HREF = re.compile(r'href="([^"]*)"')
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -30,6 +31,7 @@ class Crawler:
         gate: settles what may be requested, and when.
         session: requests the pages.
         max_attempts: how often a page is requested that is answered with 429 or 503.
+        max_unreachable_s: for how many seconds a robots.txt that cannot be fetched is waited for.
 
     Attributes:
         refused: how many URLs robots.txt forbids, targets of redirects included.
@@ -38,10 +40,19 @@ class Crawler:
         failed: how many pages could not be fetched.
     """
 
-    def __init__(self, gate: AgentView, session: aiohttp.ClientSession, *, max_attempts: int = 3) -> None:
+    def __init__(
+        self,
+        gate: AgentView,
+        session: aiohttp.ClientSession,
+        *,
+        max_attempts: int = 3,
+        max_unreachable_s: float = 300.0,
+    ) -> None:
         self._session = session
         self._max_attempts = max_attempts
-        self._queue: PoliteQueue[int] = PoliteQueue(gate, on_disallowed=self._turned_away)  # its items count attempts
+        self._queue: PoliteQueue[int] = PoliteQueue(
+            gate, on_disallowed=self._turned_away, max_unreachable_s=max_unreachable_s
+        )  # its items count the attempts
         self._seen: set[URL] = set()
         self.refused = self.left = self.repeated = self.failed = 0
 

@@ -8,12 +8,15 @@ headers that it writes next. A URL that has not been added by then was not judge
 
 from __future__ import annotations
 
+import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
+from cachetools import LRUCache
 
+from politesse._text import shortened
 from politesse.events import Event
 from politesse.integrations.aiohttp.urls import addressed_url
 
@@ -87,6 +90,10 @@ class _TracedRequest:
         return False
 
 
+_logger: Final = logging.getLogger("politesse.integrations")
+_MAX_SITES: Final = 1_000  # that are remembered as logged
+_MAX_SHOWN: Final = 200  # characters of a URL
+
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 
 
@@ -105,7 +112,18 @@ async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: s
 
 
 def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
-    """Return a trace that publishes MiddlewareBypassed for the requests of a session that were not judged."""
+    """Return a trace that publishes MiddlewareBypassed for the requests of a session that were not judged.
+
+    Each is logged as well; as a WARNING the first one of a site.
+    """
+    logged: LRUCache[str, None] = LRUCache(_MAX_SITES)
+
+    def log(method: str, url: str, judged: str | None) -> None:
+        why = "nothing was judged" if judged is None else f"{shortened(judged, _MAX_SHOWN)} was judged"
+        site = url[: url.find("/", 8)]
+        level = logging.DEBUG if site in logged else logging.WARNING
+        logged[site] = None
+        _logger.log(level, "%s %s was sent past RobotsMiddleware: %s", method, shortened(url, _MAX_SHOWN), why)
 
     async def on_start(session: aiohttp.ClientSession, trace: SimpleNamespace, _: object) -> None:
         trace.outer = _TRACED.get()
@@ -119,6 +137,7 @@ def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
             return
         traced.reported = traced.judged is None
         publish(MiddlewareBypassed(params.method, url, traced.judged))
+        log(params.method, url, traced.judged)
 
     async def on_end(_: object, trace: SimpleNamespace, _params: object) -> None:
         _TRACED.set(trace.outer)

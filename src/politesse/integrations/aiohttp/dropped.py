@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import warnings
 from asyncio import _get_running_loop, get_running_loop
-from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 from weakref import WeakMethod, ref
 
+from politesse._pacing.held import soon
 from politesse._text import printable
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class OpenResponse:
         if self._loop is _get_running_loop():
             self._turns.drop(self._turn)
         else:
-            with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
-                self._loop.call_soon_threadsafe(self._turns.drop, self._turn)
+            soon(self._loop, partial(self._turns.drop, self._turn))
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"a response of {printable(self._turn.url)} {what}", ResourceWarning, stacklevel=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from politesse._checks import check_types, check_wait
-from politesse._gate.gatekeeper import AgentView, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse.errors import ConfigurationError
 from politesse.integrations._request import OpenTurns, check_gate, introduce, turn_for
 from politesse.integrations.aiohttp.bypass import send_judged, tracing

@@ -11,7 +11,7 @@ from politesse.page import PageDirectives
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
 
 
 async def page_directives(response: ClientResponse, gate: AgentView) -> PageDirectives:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse._gate.gatekeeper import AgentView
+    from politesse._gate.view import AgentView
     from politesse._pacing.held import Turn
 
 DEFAULT_USER_AGENTS: Final = frozenset({SERVER_SOFTWARE})
@@ -38,7 +38,8 @@ class ClientDisallowed(Disallowed, aiohttp.ClientError):
         verdict: the answer, with its reason, rule and source.
 
     Example:
-        >>> from politesse import Match, Reason, Verdict
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.verdict import Match
         >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
         >>> isinstance(ClientDisallowed(verdict), aiohttp.ClientError)
         True
@@ -119,7 +120,17 @@ class RequestTurns:
         total_s: timeout of the whole request in seconds; None for none.
     """
 
-    __slots__ = ("_exempt", "_exempt_host", "_gate", "_max_wait_s", "_prepared", "_response", "_total_s", "_turns")
+    __slots__ = (
+        "_exempt",
+        "_exempt_host",
+        "_gate",
+        "_max_wait_s",
+        "_prepared",
+        "_prepared_url",
+        "_response",
+        "_total_s",
+        "_turns",
+    )
 
     def __init__(
         self, gate: AgentView, turns: OpenTurns, *, max_wait_s: float | None, exempt: str | None, total_s: float | None
@@ -131,12 +142,14 @@ class RequestTurns:
         self._exempt_host = ""
         self._total_s = total_s
         self._prepared: Turn | None = None
+        self._prepared_url = ""  # as it will be sent: the turn that the task holds may have another spelling
         self._response: ClientResponse | None = None
 
     async def prepare(self, url: str) -> None:
         """Take the turn of the first hop before the request starts."""
         with client_errors():
             self._prepared = await self._turn_for(url, self._exempt)
+        self._prepared_url = url
         self._exempt_host = Origin.of(url).pacing_host
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -171,7 +184,7 @@ class RequestTurns:
     async def _turn(self, url: str) -> Turn:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            if prepared.url == url:
+            if self._prepared_url == url:
                 return prepared
             prepared.give_back()  # a middleware has changed the URL
         exempt = self._exempt

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from politesse._checks import check_types, check_wait
-from politesse._gate.gatekeeper import AgentView, Gatekeeper
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
 from politesse.integrations._request import OpenTurns, check_gate
 from politesse.integrations.aiohttp.response_directives import page_directives
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import StrOrURL
 
     from politesse._gate.identity import Identity
+    from politesse._gate.view import AgentView
     from politesse.page import PageDirectives
 
     class _OwnOptions(TypedDict, total=False):

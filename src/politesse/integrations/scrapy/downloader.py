@@ -24,7 +24,7 @@ from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import IgnoreRequest
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
 
-from politesse._gate.gatekeeper import AgentView, Gatekeeper, agent_of
+from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.integrations.scrapy.engine import CLOSING, count, patiently, wake
@@ -33,7 +33,7 @@ from politesse.integrations.scrapy.gate import make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.page_reader import PAGE
 from politesse.origin import Origin
-from politesse.verdict import NotYet, Verdict
+from politesse.verdict import NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
 
+    from politesse._gate.gatekeeper import Gatekeeper
     from politesse._pacing.held import Turn
 
 logger = logging.getLogger(__name__)
@@ -135,17 +136,19 @@ class PoliteDownloader(Downloader):
             self._robots.check_sent(request)  # again: a later middleware may have changed the request
         # A request that is not judged is still paced: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
-        view = view or self._gate
+        agent = agent_of(view or self._gate)
         try:
-            turn = view.try_turn(url)
+            turn = agent.try_turn(url)  # the middleware has counted the verdict
             if isinstance(turn, NotYet):
-                turn = await patiently(self.crawler, view.take_turn(url, max_wait_s=self._max_wait_s))
+                turn = await patiently(self.crawler, agent.take_turn(url, self._max_wait_s))
         except TooFar as error:
             why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
             logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
             count(self.crawler, "politesse/too_far")
             raise IgnoreRequest(why) from error
         except Disallowed as error:
+            if error.verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+                agent.counted(error.verdict)
             if self._robots is None:
                 raise IgnoreRequest(str(error)) from error
             raise self._robots.forbidden(request, error.verdict) from error
@@ -169,9 +172,9 @@ class PoliteDownloader(Downloader):
         key = origin.pacing_host
         if key in self._resting:
             return True
-        view = self._view(request) or self._gate
+        agent = agent_of(self._view(request) or self._gate)
         try:
-            turn = view.try_turn(origin.robots_url)
+            turn = agent.try_turn(origin.robots_url)
         except (ClosedError, Disallowed):
             return False  # the next turn raises it
         if not isinstance(turn, NotYet):
@@ -180,7 +183,7 @@ class PoliteDownloader(Downloader):
         if turn.not_before - self._clock.wall() > self._max_wait_s:
             return False
         self._resting.add(key)
-        agent_of(view).when_ready(origin, partial(self._rested, key))
+        agent.when_ready(origin, partial(self._rested, key))
         return True
 
     def _rest_until(self, origin: Origin, verdict: Verdict) -> bool:

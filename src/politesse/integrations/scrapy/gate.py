@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._cache.options import CacheOptions
-from politesse._gate.gatekeeper import AgentView, Gatekeeper
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._pacing.pace import PacingOptions
 from politesse.errors import ConfigurationError, InvalidURL
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
+
+    from politesse._gate.view import AgentView
 
 
 logger = logging.getLogger(__name__)

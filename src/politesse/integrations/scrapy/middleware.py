@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
+from politesse._gate.view import agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations._request import check_sent
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from politesse._gate.gatekeeper import AgentView, Gatekeeper
+    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse._gate.view import AgentView
 
     class Waits(Protocol):
         """A place where a request can wait without being active."""
@@ -98,7 +100,8 @@ class RobotsTxtMiddleware:
         if (verdict or verdict.reason is Reason.TOO_MANY_REQUESTS) and self.waits is not None:
             later = self.waits.postpone(request, verdict)
             if later is not None:
-                return later
+                return later  # it is judged again then
+        agent_of(view).counted(verdict)
         if not verdict:
             raise self.forbidden(request, verdict)
         return None
@@ -132,9 +135,10 @@ class RobotsTxtMiddleware:
         self.check_sent(request)
         cause = CAUSE.set(request)
         try:
-            verdict = view.peek(request.url)
+            agent = agent_of(view)
+            verdict = agent.judged(request.url)
             if verdict is None:
-                verdict = await patiently(self._crawler, view.check(request.url))
+                verdict = await patiently(self._crawler, agent.learn(request.url))
         except InvalidURL as error:
             raise self._refuse(request, f" (the URL {printable(error.problem)}; see dont_obey_robotstxt)") from error
         except ClosedError as error:

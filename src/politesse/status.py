@@ -1,4 +1,4 @@
-"""What a gatekeeper knows of a host: its pace, what holds it, and the robots.txt of its origins."""
+"""What a gatekeeper has done so far, and what it knows of a host: pace, what holds it, robots.txt of its origins."""
 
 from __future__ import annotations
 
@@ -9,17 +9,64 @@ from politesse._text import shortened
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from politesse.origin import Origin
-    from politesse.verdict import AccessResult, Bound
+    from politesse.verdict import AccessResult, Bound, Reason
+
+__all__ = ["HostStatus", "RobotsStatus", "Statistics"]
 
 _MAX_SHOWN: Final = 200  # characters of remote text
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A snapshot of what a gatekeeper and its views have done so far.
+
+    Attributes:
+        allowed: the number of verdicts that allowed.
+        denied: the number that denied, by reason; in report mode those that would have.
+        fetches: the number of fetches of robots.txt.
+        in_flight: the number of origins whose robots.txt is being fetched now.
+        origins: the number of origins in the cache.
+        entries_bytes: about how much memory they take.
+        waiting: the number of callers that wait for a turn now.
+        turns: the number of turns under way now.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def count():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         await gate.check("https://example.com/")
+        ...         return gate.statistics()
+        >>> statistics = asyncio.run(count())
+        >>> statistics.decisions, statistics.fetches
+        (1, 1)
+    """
+
+    allowed: int
+    denied: Mapping[Reason, int]
+    fetches: int
+    in_flight: int
+    origins: int
+    entries_bytes: int
+    waiting: int
+    turns: int
+
+    @property
+    def decisions(self) -> int:
+        """The number of all verdicts."""
+        return self.allowed + sum(self.denied.values())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RobotsStatus:
     """What is known of the robots.txt of one origin, at one moment.
 
-    >>> from politesse import AccessResult, Origin
+    >>> from politesse import Origin
+    >>> from politesse.verdict import AccessResult
     >>> RobotsStatus(Origin.of("https://example.com"), AccessResult.SUCCESSFUL, 200, age_s=60.0)
     <RobotsStatus https://example.com: successful (200), 60 s old>
 

@@ -1,0 +1,246 @@
+"""``politesse crawl --out``: one JSON object for each URL that the crawl knows, written as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter, deque
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from politesse._text import described
+from politesse.cli.streams import OutputWriter, descriptor, write_all
+from politesse.queue import PageFailed
+from politesse.verdict import UNDECIDED, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+    from pathlib import Path
+
+    from politesse import Verdict
+    from politesse.queue import CrawlPage, CrawlProgress
+
+STANDARD_OUTPUT: Final = "-"
+_RECENT: Final = 10
+
+
+@dataclass(slots=True)
+class Visit:
+    """The request that a worker makes now, or has made last.
+
+    Attributes:
+        started_wall: the Unix time of its start.
+        started_mono: its start on the monotonic clock.
+        status: of the answer; None before it.
+        location: the Location header of the answer.
+        recorded: the page, or the URL, whose record was written; None before that.
+    """
+
+    started_wall: float = field(default_factory=time.time)
+    started_mono: float = field(default_factory=time.monotonic)
+    status: int | None = None
+    location: str | None = None
+    recorded: object = None
+
+
+CURRENT_VISIT: Final[ContextVar[Visit]] = ContextVar("CURRENT_VISIT")
+"""The visit of this task: each worker of a crawl requests, handles and reports one URL at a time, in its own task."""
+
+_NO_VISIT: Final = Visit(recorded="none")
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """What was read of a page.
+
+    Attributes:
+        status: the HTTP status.
+        content_type: the header; empty for none.
+        octets: how many octets of the body were read; None if it was not read, because it is no HTML.
+        truncated: whether the body is longer.
+        links: how many links may be followed.
+        queued: how many of them were new, and are queued.
+    """
+
+    status: int
+    content_type: str
+    octets: int | None
+    truncated: bool
+    links: int
+    queued: int
+
+
+class RecordFile(Protocol):
+    """Takes in the records."""
+
+    def add(self, octets: bytes, /) -> None:
+        """Write octets; raises OSError."""
+
+    async def make_room(self) -> None:
+        """Wait while too many octets are pending; raises OSError."""
+
+    async def flush(self) -> None:
+        """Wait until everything is written; raises OSError."""
+
+
+class CrawlRecords:
+    """Writes a record of each URL, once, and counts them.
+
+    ::
+
+        outcome       "page", "redirect", "failed", "disallowed" or "left"; each has url
+        page          status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links, queued
+        redirect      status, location, started, elapsed_s
+        failed        error, status, hops, attempt, started, elapsed_s
+        disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
+        left          nothing more: the crawl ended before it was requested
+
+    Args:
+        file: takes in the records; None for none.
+
+    Attributes:
+        counts: the records by outcome.
+        undecided: how many of the disallowed were given up because robots.txt could not be fetched.
+        refused: the disallowed URLs among those of ``watched``.
+        watched: URLs whose refusal matters.
+        recent: the last outcomes, the newest first: a word and a URL.
+    """
+
+    def __init__(self, file: RecordFile | None, watched: Iterable[str] = ()) -> None:
+        self._file = file
+        self._redirects = 0
+        self._error: OSError | None = None
+        self.counts: Counter[str] = Counter()
+        self.undecided = 0
+        self.watched = frozenset(watched)
+        self.refused: list[str] = []
+        self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
+
+    async def make_room(self) -> None:
+        """Wait while a slow reader of the records is behind; raises OSError."""
+        if self._file is not None:
+            await self._file.make_room()
+
+    async def flush(self) -> None:
+        """Wait until everything is written; raises OSError."""
+        if self._file is not None:
+            await self._file.flush()
+
+    def add_page(self, page: CrawlPage[bool], content: PageContent) -> None:
+        """Record a page."""
+        visit = _current(page)
+        self._add(
+            "page",
+            page.url,
+            str(content.status),
+            status=content.status,
+            content_type=content.content_type,
+            bytes=content.octets,
+            truncated=content.truncated,
+            hops=page.hops,
+            attempt=page.attempt,
+            **_times(visit),
+            links=content.links,
+            queued=content.queued,
+        )
+
+    def add_failure(self, page: CrawlPage[bool], error: BaseException) -> None:
+        """Record a URL that has failed: the ``on_error`` of a crawl."""
+        if CURRENT_VISIT.get(_NO_VISIT).recorded is page:
+            return  # the page was handled, and its response could not be closed
+        visit = _current(page)
+        text = error.problem if isinstance(error, PageFailed) else described(error)
+        more: dict[str, Any] = {"hops": page.hops, "attempt": page.attempt, **_times(visit)}
+        self._add("failed", page.url, "failed", error=text, status=visit.status, **more)
+
+    def add_refusal(self, _: object, verdict: Verdict) -> None:
+        """Record a URL that may not be requested: the ``on_disallowed`` of a queue."""
+        rule, source = verdict.rule, verdict.source
+        self.undecided += verdict.reason in UNDECIDED
+        if verdict.url in self.watched:
+            self.refused.append(verdict.url)
+        self._add(
+            "disallowed",
+            verdict.url,
+            "refused",
+            reason=verdict.reason.value,
+            rule=None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
+            robots_url=None if source is None else source.robots_url,
+            note=verdict.note or ("" if source is None else source.fault),
+        )
+
+    def note_progress(self, progress: CrawlProgress) -> None:
+        """Record a redirect if that is what was finished last: no callback but ``on_progress`` reports it.
+
+        Raises the OSError of a record: what ``on_progress`` raises ends the crawl, and what ``handle`` raises does not.
+        """
+        if self._error is not None:
+            raise self._error
+        if progress.redirects > self._redirects:
+            self._redirects = progress.redirects
+            visit = _current(progress.last_url)
+            more: dict[str, Any] = {"status": visit.status, "location": visit.location, **_times(visit)}
+            self._add("redirect", progress.last_url, str(visit.status), **more)
+
+    def add_left(self, url: str) -> None:
+        """Record a URL that is left when the crawl has ended."""
+        self._add("left", url, "left")
+
+    def _add(self, outcome: str, url: str, word: str, **more: object) -> None:
+        if self._file is not None:
+            try:
+                self._file.add(json.dumps({"url": url, "outcome": outcome, **more}).encode() + b"\n")
+            except OSError as error:
+                self._error = error
+                raise
+        self.counts[outcome] += 1
+        self.recent.appendleft((word, url))
+
+
+def _current(finished: object) -> Visit:
+    """Return the visit that ends now; a new one if its request never began."""
+    visit = CURRENT_VISIT.get(_NO_VISIT)
+    if visit.recorded is not None:
+        visit = Visit()
+    visit.recorded = finished
+    return visit
+
+
+def _times(visit: Visit) -> dict[str, Any]:
+    elapsed_s = time.monotonic() - visit.started_mono
+    return {"started": utc(visit.started_wall), "elapsed_s": round(elapsed_s, 3)}
+
+
+class _DiskFile:
+    """Writes each record to the disk before the crawl goes on: a process that is killed loses none."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def add(self, octets: bytes, /) -> None:
+        write_all(self._fd, octets)
+
+    async def make_room(self) -> None:
+        pass
+
+    async def flush(self) -> None:
+        pass
+
+
+@contextmanager
+def opened(path: Path | None) -> Generator[RecordFile | None, None, None]:
+    """Open the file of the records, ``-`` for standard output, and empty it; raises OSError."""
+    if path is None:
+        yield None
+    elif str(path) == STANDARD_OUTPUT:
+        writer = OutputWriter(descriptor(sys.stdout))
+        try:
+            yield writer
+        finally:
+            writer.close()
+    else:
+        with path.open("wb", buffering=0) as file:
+            yield _DiskFile(file.fileno())

@@ -1,0 +1,464 @@
+"""``politesse crawl``: over the demo's web, over servers that misbehave, and as it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue
+from politesse.cli import crawl_command
+from politesse.cli.demo.report import audit
+from politesse.cli.demo.server import LittleWeb
+from politesse.cli.demo.sites import TOKEN
+from politesse.cli.gate_options import GateOptions
+from politesse.page.html import MAX_BYTES
+from politesse.queue.links import normal_form
+from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, serving, start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+AGENT = f"{TOKEN}/1.0 (+https://example.com/bot)"
+TITLE = "<!doctype html><title>A page</title>"
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between two requests, and three seconds for a robots.txt that is unreachable."""
+    pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0)
+    cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
+    monkeypatch.setattr(crawl_command, "Gatekeeper", partial(Gatekeeper, pacing=pacing, cache=cache))
+    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=3.0))
+
+
+class Pages(Origin):
+    """An origin with pages by path; others are 404. A page is HTML, or a whole response."""
+
+    def __init__(self, pages: dict[str, str | web.StreamResponse], robots: str = "") -> None:
+        super().__init__(robots=robots)
+        self.pages = pages
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/robots.txt":
+            return await super().answer(request)
+        self.requests.append(request)
+        page = self.pages.get(request.path_qs, web.Response(status=404))
+        if isinstance(page, web.StreamResponse):
+            return page
+        return web.Response(text=f"{TITLE}{page}", content_type="text/html")
+
+
+def links(*hrefs: str) -> str:
+    return "".join(f'<a href="{href}">a page</a> ' for href in hrefs)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def outcomes(found: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """The outcome of each URL; fails for a URL with two."""
+    listed = [(record["url"], record["outcome"]) for record in found]
+    assert len(dict(listed)) == len(listed)
+    return dict(listed)
+
+
+def check_all_known(found: list[dict[str, Any]], little: LittleWeb) -> None:
+    """Every URL that a recorded page or redirect leads to has a record of its own, and none has two."""
+    by_form = {normal_form(record["url"]): record for record in found}
+    assert len(by_form) == len(found)
+    assert {normal_form(url) for url in little.front_pages} <= by_form.keys()
+    for server in little.servers:
+        for page in server.site.pages.values():
+            record = by_form.get(normal_form(server.site.address + page.target))
+            if record is None or record["outcome"] not in {"page", "redirect"}:
+                continue
+            targets = page.links if page.redirect is None else [page.redirect]
+            hrefs = [target.site.address + target.target for target in targets]
+            assert {normal_form(href) for href in hrefs} <= by_form.keys()
+
+
+def check_summary(err: str, found: list[dict[str, Any]]) -> None:
+    counts = Counter(record["outcome"] for record in found)
+    words = f"{counts['page']:,} pages, {counts['failed']} failed, {counts['redirect']} redirects, "
+    assert f"{words}{counts['disallowed']} disallowed in " in err
+    assert (f"{counts['left']} URL{'' if counts['left'] == 1 else 's'} left at " in err) is (counts["left"] > 0)
+
+
+@pytest.mark.realtime
+async def test_the_web_of_the_demo_is_crawled_without_a_violation(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    async with LittleWeb(200, 1) as little:
+        fronts = little.front_pages
+        done = await politesse("crawl", *fronts, "--agent", AGENT, "--timeout", "1.5", "--out", str(out))
+        rows = audit(little.servers, 0.0)
+        found = records(out)
+        check_all_known(found, little)
+    assert [violation for row in rows for violation in row.violations] == []
+    assert sum(row.missed for row in rows) == 0
+    assert "left" not in {record["outcome"] for record in found}
+    check_summary(done.err, found)
+    assert (done.code, done.out) == (1, "")  # one of the sites never answers
+    assert {record["reason"] for record in found if record["outcome"] == "disallowed"} == {
+        "disallow-rule",
+        "unreachable",
+    }
+
+
+async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    pages = Pages(
+        {
+            "/": links("/a", "/moved", "/private/1", "/gone", "/text"),
+            "/a": links("/", "/a#part"),
+            "/moved": web.Response(status=301, headers={"Location": "/b"}),
+            "/b": "",
+            "/text": web.Response(text=links("/never")),
+        },
+        "User-agent: *\nDisallow: /private/\n",
+    )
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--agent", AGENT, "--out", str(out))
+        base = site.base
+    by_path = {record["url"].removeprefix(base): record for record in records(out)}
+    assert done.code == 0
+    assert {request.headers["User-Agent"] for request in pages.requests} == {AGENT}
+    assert {path: record["outcome"] for path, record in by_path.items()} == {
+        "/": "page",
+        "/a": "page",
+        "/moved": "redirect",
+        "/b": "page",
+        "/private/1": "disallowed",
+        "/gone": "page",
+        "/text": "page",
+    }
+    front = by_path["/"]
+    assert front["started"].endswith("Z")
+    assert front["elapsed_s"] >= 0
+    assert (front["status"], front["content_type"]) == (200, "text/html; charset=utf-8")
+    assert (front["links"], front["queued"], front["attempt"], front["hops"]) == (5, 5, 1, [])
+    assert front["bytes"] == len(TITLE + pages.pages["/"])  # type: ignore[operator]
+    assert by_path["/b"]["hops"] == [f"{base}/moved"]
+    assert (by_path["/moved"]["status"], by_path["/moved"]["location"]) == (301, "/b")
+    assert (by_path["/gone"]["status"], by_path["/text"]["bytes"], by_path["/text"]["links"]) == (404, None, 0)
+    private = by_path["/private/1"]
+    assert private["reason"] == "disallow-rule"
+    assert private["rule"] == {"line": 2, "field": "Disallow", "value": "/private/"}
+    assert private["robots_url"] == f"{base}/robots.txt"
+
+
+async def test_records_have_the_keys_that_readme_shows(tmp_path: Path, eager: None) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", readme, re.DOTALL)
+    shown = {record["outcome"]: list(record) for record in map(json.loads, block.splitlines())}
+    out = tmp_path / "crawl.jsonl"
+    pages = Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")
+    async with serving(pages) as site:
+        for number in ("1", "2"):
+            await politesse("crawl", f"{site.base}/", f"{site.base}/private", "--max-pages", number, "--out", str(out))
+            written = {record["outcome"]: list(record) for record in records(out)}
+            assert written.items() <= shown.items()
+            assert ("left" in written) is (number == "1")
+
+
+async def test_nofollow_of_links_and_pages_is_respected(tmp_path: Path, eager: None) -> None:
+    pages = Pages(
+        {
+            "/": '<a href="/ad" rel="sponsored">x</a><a href="/no" rel="nofollow">x</a>' + links("/meta", "/header"),
+            "/meta": '<meta name="robots" content="nofollow">' + links("/hidden"),
+            "/header": web.Response(
+                text=links("/hidden"), content_type="text/html", headers={"X-Robots-Tag": "nofollow"}
+            ),
+        }
+    )
+    async with serving(pages) as site:
+        await politesse("crawl", f"{site.base}/")
+    assert {request.path for request in pages.requests} == {"/robots.txt", "/", "/meta", "/header"}
+
+
+async def test_with_same_host_links_elsewhere_are_not_followed_and_redirects_are(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    async with serving(Pages({"/": links("/b"), "/b": ""})) as elsewhere:
+        there = elsewhere.base.replace("127.0.0.1", "localhost")
+        async with serving(Pages({"/": links(f"{there}/never", "/b"), "/b": links(f"{there}/never")})) as site:
+            await politesse("crawl", f"{site.base}/", "--same-host", "--out", str(out))
+            assert set(outcomes(records(out))) == {f"{site.base}/", f"{site.base}/b"}
+        moved = web.Response(status=302, headers={"Location": f"{there}/"})
+        async with serving(Pages({"/": moved})) as site:  # as example.com redirects to www.example.com
+            await politesse("crawl", f"{site.base}/", "--same-host", "--out", str(out))
+            assert set(outcomes(records(out))) == {f"{site.base}/", f"{there}/", f"{there}/b"}
+
+
+async def test_max_pages_is_exact_and_the_others_are_left(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    async with serving(Pages({"/": links(*(f"/{n}" for n in range(10)))})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--max-pages", "3", "--out", str(out))
+    assert Counter(outcomes(records(out)).values()) == {"page": 3, "left": 8}
+    assert done.code == 0
+    assert done.err.splitlines()[-1] == "8 URLs left at 1 host; stopped at --max-pages 3"
+
+
+async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
+    options = GateOptions.of("ExampleBot", 30.0)
+    make = partial(crawl_command.CrawlPlan.of, ["http://a.example/"], options, AGENT, workers=20, out=None)
+    assert make(same_host=False, max_pages=None).max_pages == 1_000
+    assert make(same_host=True, max_pages=None).max_pages is None
+    assert make(same_host=False, max_pages=7).max_pages == 7
+
+
+async def test_a_start_url_that_is_given_twice_is_requested_once(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    pages = Pages({"/": ""})
+    async with serving(pages) as site:
+        await politesse("crawl", f"{site.base}/", site.base, f"{site.base}/#top", "--out", str(out))
+    assert [request.path for request in pages.requests] == ["/robots.txt", "/"]
+    assert len(records(out)) == 1
+
+
+async def test_records_on_standard_output_are_all_that_is_there(eager: None) -> None:
+    async with serving(Pages({"/": links("/a"), "/a": ""})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--out", "-")
+    assert [json.loads(line)["outcome"] for line in done.out.splitlines()] == ["page", "page"]
+    assert "2 pages, 0 failed" in done.err
+
+
+async def test_hostile_urls_and_headers_are_written_as_ascii(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    bad = web.Response(status=302, headers={"Location": "javascript:\N{SNOWMAN}"})
+    page = web.Response(text=links("/a\x1b[2Jb", "/\N{RIGHT-TO-LEFT OVERRIDE}", "/bad", "[bold]x"))
+    page.headers["Content-Type"] = "text/html; \N{SNOWMAN}"
+    async with serving(Pages({"/": page, "/bad": bad})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
+    assert done.code == 1
+    assert out.read_bytes().isascii()
+    assert "\x1b" not in out.read_text() + done.err
+    (failed,) = [record for record in records(out) if record["outcome"] == "failed"]
+    assert "which is no http(s) URL" in failed["error"]
+
+
+# What is wrong with a start URL, an option or the file is reported before anything is requested.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument"),
+        (["no url"], "no url"),
+        (["ftp://example.com/"], "ftp"),
+        (["http://"], "http://"),
+        (["--max-pages", "0", "http://127.0.0.1/"], "--max-pages"),
+        (["--workers", "0", "http://127.0.0.1/"], "--workers"),
+        (["--timeout", "0", "http://127.0.0.1/"], "--timeout"),
+        (["--agent", "*", "http://127.0.0.1/"], "--agent"),
+        (["--agent", "ExampleBot (caf\xe9)", "http://127.0.0.1/"], "one line of printable ASCII"),
+        (["--out", "/", "http://127.0.0.1/"], "is a directory"),
+        (["--out", "/missing/file", "http://127.0.0.1/"], "No such file or directory"),
+    ],
+)
+async def test_a_mistake_exits_2_with_one_message(arguments: list[str], message: str) -> None:
+    done = await politesse("crawl", *arguments, COLUMNS="200")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+async def test_a_full_disk_ends_the_crawl(eager: None) -> None:
+    pages = Pages({"/": links(*(f"/{n}" for n in range(50)))})
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--out", "/dev/full")
+    assert done.code == 2
+    assert "No space left on device" in done.err
+    assert len(pages.requests) < 10
+
+
+async def test_closed_stdout_ends_it_quietly(eager: None) -> None:
+    pages = Pages({f"/{n}": links(f"/{n + 1}") for n in range(100)})
+    async with serving(pages) as site:
+        process = await start("crawl", f"{site.base}/1", "--out", "-")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        process.stdout._transport.close()  # type: ignore[attr-defined]  # what `| head -1` does
+        err = (await process.stderr.read()).decode()
+        assert await process.wait() == 141
+    assert "stopped, because the output was closed" in err
+    assert "Traceback" not in err
+
+
+# What a site may answer.
+
+
+async def test_a_start_url_that_is_disallowed_exits_1(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    async with serving(Pages({}, "User-agent: *\nDisallow: /\n")) as site:
+        done = await politesse("crawl", f"{site.base}/a", "--out", str(out))
+    assert done.code == 1
+    assert list(outcomes(records(out)).values()) == ["disallowed"]
+    assert "1 disallowed" in done.err
+
+
+async def test_a_name_that_does_not_exist_ends_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "crawl.jsonl"
+    done = await politesse("crawl", "http://does-not-exist.invalid/", "--out", str(out))
+    assert done.code == 1
+    (record,) = records(out)
+    assert (record["outcome"], record["reason"]) == ("disallowed", "unreachable")
+    assert "dns" in record["note"]
+
+
+@pytest.mark.realtime
+async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_for(eager: None) -> None:
+    async with serving(Pages({}, "")) as site:
+        site.status = 503
+        done = await politesse("crawl", f"{site.base}/")
+        base = site.base
+    assert done.code == 1
+    told = re.escape(f"All of {base} is disallowed: ")
+    assert re.search(rf"^{told}.*503.*; robots.txt is fetched again after \d{{4}}-.*Z$", done.err, re.MULTILINE)
+    assert "0 pages, 0 failed, 0 redirects, 1 disallowed" in done.err
+
+
+async def test_a_page_that_breaks_off_has_failed(tmp_path: Path, eager: None) -> None:
+    class Breaks(Pages):
+        async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+            if request.path != "/breaks":
+                return await super().answer(request)
+            assert request.transport is not None
+            request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 99\r\n\r\n<a")
+            request.transport.close()
+            return web.Response()
+
+    out = tmp_path / "crawl.jsonl"
+    async with serving(Breaks({"/": links("/breaks", "/b"), "/b": ""})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
+        base = site.base
+    assert done.code == 1
+    assert outcomes(records(out)) == {f"{base}/": "page", f"{base}/breaks": "failed", f"{base}/b": "page"}
+    (failed,) = [record for record in records(out) if record["outcome"] == "failed"]
+    assert failed["error"]
+    assert failed["status"] == 200
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.realtime
+async def test_long_and_endless_pages_are_read_in_part(tmp_path: Path, eager: None) -> None:
+    sent = Counter[str]()
+
+    class Endless(Pages):
+        async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+            if request.path not in {"/endless", "/long", "/drips", "/download"}:
+                return await super().answer(request)
+            response = web.StreamResponse()
+            response.content_type = "video/mp4" if request.path == "/download" else "text/html"
+            if request.path == "/long":
+                response.content_length = 50 * 1024 * 1024
+            await response.prepare(request)
+            await response.write(TITLE.encode() + links("/b").encode())
+            block = b" " * (10 if request.path == "/drips" else 65_536)
+            while True:
+                await response.write(block)
+                sent[request.path] += len(block)
+                await asyncio.sleep(0.05 if request.path == "/drips" else 0)
+
+    out = tmp_path / "crawl.jsonl"
+    async with serving(Endless({"/": links("/endless", "/long", "/drips", "/download"), "/b": ""})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--timeout", "2", "--out", str(out))
+        base = site.base
+    by_path = {record["url"].removeprefix(base): record for record in records(out)}
+    assert done.code == 1
+    for path in ("/endless", "/long"):
+        assert (by_path[path]["bytes"], by_path[path]["truncated"]) == (MAX_BYTES, True)
+        assert by_path[path]["links"] == 1
+    assert by_path["/download"]["bytes"] is None
+    assert by_path["/drips"]["outcome"] == "failed"
+    assert "TimeoutError" in by_path["/drips"]["error"]
+    assert sent["/long"] < 20 * 1024 * 1024
+
+
+async def test_of_a_page_with_a_hundred_thousand_links_a_bounded_number_is_queued(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    async with serving(Pages({"/": "".join(f"<a href={n}>" for n in range(100_000))})) as site:
+        await politesse("crawl", f"{site.base}/", "--max-pages", "2", "--out", str(out))
+    front, *_ = records(out)
+    assert front["links"] == 10_000
+    assert len(outcomes(records(out))) == 10_001
+
+
+# How it is ended.
+
+
+@pytest.fixture
+async def little() -> AsyncIterator[LittleWeb]:
+    async with LittleWeb(300, 2) as served:
+        yield served
+
+
+@pytest.mark.realtime
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("moment", range(10))
+async def test_ctrl_c_at_any_moment_loses_no_url(tmp_path: Path, little: LittleWeb, moment: int) -> None:
+    out = tmp_path / "crawl.jsonl"
+    process = await start("crawl", *little.front_pages, "--agent", AGENT, "--same-host", "--out", str(out))
+    while not out.exists() or not out.read_text():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(random.Random(moment).uniform(0.0, 3.0))
+    process.send_signal(signal.SIGTERM if moment == 9 else signal.SIGINT)
+    async with asyncio.timeout(20):
+        _, err = await process.communicate()
+    found = records(out)
+    assert process.returncode == (143 if moment == 9 else 130)
+    check_all_known(found, little)
+    check_summary(err.decode(), found)
+    assert "left" in {record["outcome"] for record in found}
+    assert err.decode().endswith("; interrupted\n")
+    assert "Traceback" not in err.decode()
+
+
+@pytest.mark.realtime
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_ctrl_c_ends_it_though_nobody_reads_its_output(signals: int) -> None:
+    async with serving(Pages({}, "User-agent: *\nDisallow: /\n")) as site:
+        urls = [f"{site.base}/{n}" for n in range(2_000)]
+        with subprocess.Popen(  # noqa: ASYNC220, S603 - of asyncio's processes the end is seen when their output was read
+            [*COMMAND, "crawl", *urls, "--out", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        ) as process:
+            assert process.stdout is not None
+            await asyncio.to_thread(process.stdout.read, 1)
+            await asyncio.sleep(1)  # by now it waits for a reader
+            assert process.poll() is None
+            for _ in range(signals):
+                process.send_signal(signal.SIGINT)
+                await asyncio.sleep(0.4)
+            assert await asyncio.to_thread(process.wait, 20) == 130
+
+
+@pytest.mark.realtime
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_in_a_terminal_a_table_is_shown_and_ctrl_c_leaves_two_lines(little: LittleWeb) -> None:
+    ours, terminal = os.openpty()
+    process = await asyncio.create_subprocess_exec(*COMMAND, "crawl", *little.front_pages, stderr=terminal)
+    os.close(terminal)
+    reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours))
+    await asyncio.sleep(3)
+    process.send_signal(signal.SIGINT)
+    shown = (await reading).decode()
+    assert await process.wait() == 130
+    assert "queued" in shown
+    assert "waits for its pace" in shown
+    assert "\x1b[?25h" in shown  # the cursor
+    assert re.search(r"pages, .* in \d\.\d s\r\n\d+ URLs? left at \d hosts?; interrupted\r\n$", shown)
