@@ -31,7 +31,7 @@ _MAX_SHARE: Final = 0.05  # of the time, for looking through the hosts
 _OTHER_LINES: Final = 8  # head, column titles, blank lines, hosts that are not shown, and the one of the cursor
 _GAP: Final = 2
 _QUEUED: Final = 7
-_PACE: Final = 7
+_PACE: Final = 8
 _WORD: Final = 8
 _TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _SLOW_S: Final = 5.0
@@ -130,7 +130,7 @@ class CrawlView:
             table.add_row(
                 Text(cut_middle(host, name)),
                 f"{self._waiting.get(host, 0):,}",
-                "" if status is None else f"{status.interval_s:.3g} s",
+                "" if status is None else f"{round(status.interval_s, 2):,g} s",
                 Text(trouble or doing, style="yellow" if trouble else ""),
             )
         return table

@@ -16,10 +16,13 @@ from politesse.testing import ManualClock, ScriptedFetcher
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 
 
-async def frame(width: int, height: int, urls: list[str], recent: list[tuple[str, str]]) -> list[str]:
+async def frame(
+    width: int, height: int, urls: list[str], recent: list[tuple[str, str]], robots: dict[str, str] | None = None
+) -> list[str]:
     """The lines of the table; the first host is closed by a 503."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height)
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock(autojump=True)) as gate:
+    fetcher = ScriptedFetcher(robots)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
         async with gate.turn(urls[0]) as turn:
             turn.observe(503, {"Retry-After": "600"})
         queue: PoliteQueue[bool] = PoliteQueue(gate)
@@ -53,6 +56,14 @@ async def test_a_closed_host_comes_first_and_says_until_when_and_why() -> None:
     assert first.endswith("Z, retry-after")
     assert second.split()[:2] == ["a.example", "5"]
     assert lines[-1] == "     200  https://a.example/0"
+
+
+@pytest.mark.parametrize(("delay", "pace"), [("1.5", "1.5"), ("10", "10"), ("3600", "3,600"), ("86400", "86,400")])
+async def test_pace_is_in_whole_seconds_where_it_is_long(delay: str, pace: str) -> None:
+    robots = {"https://a.example": f"User-agent: *\nCrawl-delay: {delay}"}
+    lines = await frame(80, 24, ["https://a.example/1"], [], robots)
+    row = next(line for line in lines if line.startswith("a.example"))
+    assert row.split()[:4] == ["a.example", "1", pace, "s"]
 
 
 async def test_hosts_without_a_row_are_counted() -> None:
