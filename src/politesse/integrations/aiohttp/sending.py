@@ -137,7 +137,8 @@ class RequestTurns:
         """Take the turn of the first hop before the request starts."""
         with client_errors():
             self._prepared = await self._turn_for(url, self._exempt)
-        self._exempt_host = Origin.of(url).pacing_host
+        if self._exempt is not None:
+            self._exempt_host = Origin.of(url).pacing_host
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Send one hop, in the prepared turn if it is for this URL, otherwise in a new one."""
