@@ -168,14 +168,18 @@ class Crawl(Generic[Item, Response]):
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and note it as seen. What ``seen`` raises ends the crawl, and is raised."""
         form = normal_form(url)
+        if self._ask_seen(self._seen.__contains__, form):
+            return False
+        self._ask_seen(self._seen.add, form)
+        return True
+
+    def _ask_seen(self, method: Callable[[str], object], form: str) -> object:
+        """Return what a method of ``seen`` returns; end the crawl with what it raises."""
         try:
-            if form in self._seen:
-                return False
-            self._seen.add(form)
+            return method(form)
         except BaseException as error:
             self._end(error)
             raise
-        return True
 
     def note_refusal(self, url: str) -> None:
         """Report that a URL was refused."""
@@ -286,10 +290,14 @@ class Crawl(Generic[Item, Response]):
         """Queue what a link refers to; see ``CrawlPage.put``."""
         url = resolved_link(base, link)
         if url is not None:
+            form = normal_form(url)
+            if self._ask_seen(self._seen.__contains__, form):
+                return False  # most links of a page: what was seen was checked
             with suppress(InvalidURL):
                 self._agent.checked_origin(url)
-                if not self._queue.accepts() or not self.admit(url):
+                if not self._queue.accepts():
                     return False
+                self._ask_seen(self._seen.add, form)
                 self._queue.enter(url, item, priority, (), 1)
                 return True
         self._bad_links += 1
