@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.many_hosts import memory
-from benchmarks.many_hosts.crawlers import ROOMY, crawl_politely, crawl_with_protego, crawl_with_semaphore
+from benchmarks.many_hosts.crawlers import crawl_politely, crawl_with_protego, crawl_with_semaphore
 from benchmarks.many_hosts.serving import serving
 from benchmarks.many_hosts.web import Size
 from benchmarks.table import table
@@ -121,10 +121,7 @@ def _costs(size: Size, samples: Samples, walls: Samples) -> str:
         )
     header = ("", "us a\npage", "x\naiohttp", "us a request,\nrobots.txt too", "pages\na second", "x\naiohttp")
     title = "crawl: processor time of the client, and pages a second; min_delay_s=0"
-    note = (
-        f"robots.txt is fetched and parsed once a host: one request more for {size.pages_each} pages; "
-        f"max_entries_bytes={ROOMY.max_entries_bytes:,}"
-    )
+    note = f"robots.txt is fetched and parsed once a host: one request more for {size.pages_each} pages"
     return f"{table(title, header, rows)}\n{note}"
 
 

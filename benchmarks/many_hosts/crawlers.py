@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from protego import Protego
 
 from benchmarks.engines import AGENT
-from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
+from politesse import Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 USER_AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 UNPACED: Final = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
-ROOMY: Final = CacheOptions(max_entries_bytes=512 * 1024**2)
-"""For the rules of 5,000 hosts, which weigh 120 MiB: those that are evicted would be loaded again for each page."""
 
 _ADDRESS: Final = "127.0.0.1"
 _LINK: Final = re.compile(r'href="([^"]+)"')
@@ -69,7 +67,7 @@ async def crawl_with_protego(starts: Sequence[str], workers: int) -> None:
 async def crawl_politely(starts: Sequence[str], workers: int, pacing: PacingOptions = UNPACED) -> None:
     """``PoliteQueue.crawl`` over a PoliteSession."""
     async with (
-        Gatekeeper(USER_AGENT, cache=ROOMY, pacing=pacing, resolver=LoopbackResolver()) as gate,
+        Gatekeeper(USER_AGENT, pacing=pacing, resolver=LoopbackResolver()) as gate,
         PoliteSession(gate, connector=connector()) as web,
     ):
         await crawl_queue(gate, web, starts, workers)

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.many_hosts.crawlers import ROOMY, UNPACED, USER_AGENT, LoopbackResolver, connector, crawl_queue
+from benchmarks.many_hosts.crawlers import UNPACED, USER_AGENT, LoopbackResolver, connector, crawl_queue
 from benchmarks.many_hosts.serving import serving
 from benchmarks.many_hosts.web import Size
 from benchmarks.table import table
@@ -110,7 +110,7 @@ async def _crawl(port: int, size: Size, *, forgets: bool) -> list[Sample]:
 
     seen = RecentlySeen() if forgets else None
     async with (
-        Gatekeeper(USER_AGENT, cache=ROOMY, pacing=UNPACED, resolver=LoopbackResolver()) as gate,
+        Gatekeeper(USER_AGENT, pacing=UNPACED, resolver=LoopbackResolver()) as gate,
         PoliteSession(gate, connector=connector()) as web,
     ):
         starts = size.starts(f".memory.example:{port}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, Final
 
 from politesse._cache.record import Copy, Moment, Record, Trouble
@@ -20,12 +20,12 @@ _HEAD_LENGTH_BYTES: Final = 4
 
 def encode(record: Record) -> bytes:
     """Return ``record`` as octets."""
-    copy = None if record.copy is None else asdict(record.copy)
-    body = b"" if copy is None else copy.pop("body")
-    trouble = None if record.trouble is None else asdict(record.trouble)
-    moment = None if record.moment is None else asdict(record.moment)
+    copy, trouble, moment = _fields(record.copy), _fields(record.trouble), _fields(record.moment)
+    body = b"" if record.copy is None else record.copy.body
+    if copy is not None:
+        del copy["body"]
     head = json.dumps({"copy": copy, "trouble": trouble, "moment": moment, "body_bytes": len(body)}).encode()
-    content = len(head).to_bytes(_HEAD_LENGTH_BYTES, "big") + head + zlib.compress(body)
+    content = len(head).to_bytes(_HEAD_LENGTH_BYTES, "big") + head + zlib.compress(body, zlib.Z_BEST_SPEED)
     return _VERSION + _digest(content) + content
 
 
@@ -46,6 +46,11 @@ def decode(data: bytes) -> Record:
         raise StoreError(f"a stored record is damaged: {error!r:.200}") from error
 
 
+def _fields(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
+    """Return the fields of a part, which holds plain values: ``asdict`` would copy each of them."""
+    return None if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
+
+
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
@@ -60,11 +65,11 @@ def _body(compressed: bytes, length: object) -> bytes:
     return body
 
 
-def _copy(fields: dict[str, Any] | None, body: bytes) -> Copy | None:
-    if fields is None:
+def _copy(stored: dict[str, Any] | None, body: bytes) -> Copy | None:
+    if stored is None:
         return None
-    return Copy(**fields | {"result": AccessResult(fields["result"]), "body": body})
+    return Copy(**stored | {"result": AccessResult(stored["result"]), "body": body})
 
 
-def _trouble(fields: dict[str, Any] | None) -> Trouble | None:
-    return None if fields is None else Trouble(**fields | {"result": AccessResult(fields["result"])})
+def _trouble(stored: dict[str, Any] | None) -> Trouble | None:
+    return None if stored is None else Trouble(**stored | {"result": AccessResult(stored["result"])})

@@ -106,10 +106,11 @@ def _join(base: str, location: str) -> str:
         return location
     if authority:
         return f"{base.partition('//')[0]}{location}"
-    origin, target = split(base)
-    base_path, question, query = target.partition("?")
+    # The base is an http(s) URL, and the result is split: its authority is brought to normal form there.
+    scheme, authority, base_path, base_rest = _REFERENCE.match(base).groups()  # type: ignore[union-attr] # likewise
+    base_path = base_path or "/"  # RFC 3986 6.2.3: an empty path is "/"
     if not path:
-        return f"{origin}{base_path}{rest if rest.startswith('?') else question + query}"
+        return f"{scheme}{authority}{base_path}{rest if rest.startswith('?') else base_rest.partition('#')[0]}"
     if not path.startswith("/"):
         path = base_path[: base_path.rfind("/") + 1] + path  # RFC 3986 5.2.3
-    return f"{origin}{path}{rest}"
+    return f"{scheme}{authority}{path}{rest}"

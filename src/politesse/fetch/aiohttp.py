@@ -106,6 +106,7 @@ class AiohttpFetcher:
                 "private_addresses='deny': the addresses of a borrowed connector cannot be checked"
             )
         self._resolver = resolver or SystemResolver()
+        self._stops_limit = _stops_limit()
         self._proxy_guard = AddressGuard(SystemResolver(), private_addresses="allow")
         self._headers = {
             "User-Agent": user_agent,
@@ -158,7 +159,7 @@ class AiohttpFetcher:
             trust_env=False,
             auto_decompress=False,  # aiohttp takes a truncated gzip body for a complete one
             middlewares=(),
-            trace_configs=[_stops_limit()],
+            trace_configs=[self._stops_limit],
             response_class=WatchedResponse,
             max_line_size=MAX_HEAD_BYTES,
             max_field_size=MAX_HEAD_BYTES,

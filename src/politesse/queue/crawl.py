@@ -150,14 +150,18 @@ class Crawl(Generic[Item, Response]):
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and note it as seen. What ``seen`` raises ends the crawl, and is raised."""
         form = normal_form(url)
+        if self._ask_seen(self._seen.__contains__, form):
+            return False
+        self._ask_seen(self._seen.add, form)
+        return True
+
+    def _ask_seen(self, method: Callable[[str], object], form: str) -> object:
+        """Return what a method of ``seen`` returns; end the crawl with what it raises."""
         try:
-            if form in self._seen:
-                return False
-            self._seen.add(form)
+            return method(form)
         except BaseException as error:
             self._end(error)
             raise
-        return True
 
     def note_refusal(self, url: str) -> None:
         """Report that a URL was refused."""
@@ -273,11 +277,15 @@ class Crawl(Generic[Item, Response]):
         check_priority(priority)
         url = resolved_link(base, link)
         if url is not None:
+            form = normal_form(url)
+            if self._ask_seen(self._seen.__contains__, form):
+                return False  # most links of a page: what was seen was checked
             with suppress(InvalidURL):
                 origin = self._agent.checked_origin(url)
                 check_in_loop()
-                if self._dispatcher.closed or not self.admit(url):
+                if self._dispatcher.closed:
                     return False
+                self._ask_seen(self._seen.add, form)
                 self._dispatcher.add(origin, url, item, priority)
                 return True
         self._bad_links += 1

@@ -12,7 +12,8 @@ it, and a URL leaves its heap in the same step: a cancellation cannot lose eithe
 
 - a turn: the URL is removed and the host waits for the pacer, which makes the hosts take turns;
 - not yet, because of pace: the host waits for the pacer, or the URL is given up and the host stays first (patience.py);
-- not yet, because robots.txt is unknown (the copy ran out): the origin is blocked and fetched, the host stays first;
+- not yet, because robots.txt is unknown (the copy ran out, or was evicted): the origin is blocked and fetched, and the
+  host is first again when it is known;
 - denied, robots.txt unreachable or 429: the origin is deferred, the host stays first;
 - denied otherwise, or deferred for too long: the URL is refused, the host stays first.
 
@@ -205,7 +206,7 @@ class Dispatcher(Generic[Item]):
                     raise QueueClosed("the queue was closed, and nothing is left in it")
                 if not self._ready:
                     self._denied.sort_some()
-                if self._ready or self._denied:
+                if self._denied or self._may_try():
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
                     refuse_to_wait_for_itself(self._agent, self.hosts.values())
@@ -225,12 +226,15 @@ class Dispatcher(Generic[Item]):
                 break
             self._refuse_denied(self._denied.urls.popleft())
             self._prefetcher.start_fetches(at_least=1)
-        while self._ready:
+        while self._may_try():
             taken = self._try_host(self._ready.popleft())
             self._prefetcher.start_fetches(at_least=1)
             if taken is not None or not self._time_slice.is_open():
                 return taken
         return None
+
+    def _may_try(self) -> bool:
+        return bool(self._ready) and self._prefetcher.may_reload
 
     def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Act on the answer to the next URL of a host, as the theory of operation lists it."""
@@ -255,7 +259,7 @@ class Dispatcher(Generic[Item]):
                 self._wait_for_pacer(origin_queue)
             return answer, queued
         if answer.bound_by is Bound.ROBOTS_TXT:
-            self._prefetcher.fetch(origin_queue)  # whatever the limits are: the gate is fetching it already
+            self._prefetcher.fetch_again(origin_queue)
             self._look(host, first=True)
         elif self._patience.waits(host, answer):
             self._wait_for_pacer(origin_queue)
@@ -375,7 +379,10 @@ class Dispatcher(Generic[Item]):
             origin_queue.sorted_by = rules
             self._denied.sort(origin_queue)
             self._workers.wake()
-        if not verdict.allowed or self._agent.may_wait_long(origin, self._patience.limits.max_wait_s):
+        if origin_queue.reloads and not host.watched:
+            self._look(host, first=True)  # in its place, before what it needs is evicted again
+            self._workers.wake()
+        elif not verdict.allowed or self._agent.may_wait_long(origin, self._patience.limits.max_wait_s):
             self._schedule(host)
         elif not host.ready:
             self._wait_for_pacer(origin_queue)  # the fetch counts for the pace: the host is hardly ready

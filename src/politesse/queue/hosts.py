@@ -62,6 +62,7 @@ class OriginQueue(Generic[Item]):
     Attributes:
         blocked: whether it waits for its robots.txt: for a fetch, or until a deferral is over.
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
+        reloads: how often robots.txt was unknown at the turn of its host since a URL was handed out or refused.
         deferrals: how many deferrals followed each other without a URL handed out or refused between them.
         deferred_wall: the Unix time at which the first of them began; None for none.
         not_before: the Unix time at which the last deferral ends.
@@ -73,6 +74,7 @@ class OriginQueue(Generic[Item]):
     urls: list[QueuedUrl[Item]] = field(default_factory=list)
     blocked: bool = False
     prefetched: bool = False
+    reloads: int = 0
     deferrals: int = 0
     deferred_wall: float | None = None
     not_before: float = 0.0

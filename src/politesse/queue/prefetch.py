@@ -9,6 +9,11 @@ At most ``max_fetching`` fetches are recent. A fetch that takes longer than ``_R
 thousand servers that accept connections and never answer would otherwise delay every other origin by their timeouts.
 While no worker waits, fetches run only ``max_fetching`` origins ahead of the workers: origins that were fetched, but
 had no URL handed out or refused since, are counted too. A long queue then does not fetch today what it needs tomorrow.
+
+A robots.txt that is no longer in memory when it is the turn of its host is loaded again, whatever the limits are, and
+the host is first when it is there. No host is tried while ``_MAX_RELOADING`` are being loaded. If one is evicted again
+before its host is tried, the cache holds fewer than that: then no host is tried until this one is there. A load that
+takes longer than ``_RECENT_S`` holds nobody up. So a turn costs a few loads, whatever the size of the cache is.
 """
 
 from __future__ import annotations
@@ -19,18 +24,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sized
+    from collections.abc import Callable, Mapping
 
     from politesse._gate.agent import Agent
     from politesse.clock import Timer
     from politesse.origin import Origin
     from politesse.queue.hosts import OriginQueue
     from politesse.queue.patience import Patience
+    from politesse.queue.waiting import WaitingTasks
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 
 _RECENT_S: Final = 0.05  # most sites answer within it; 1,000 that do not are passed in half a second
+_MAX_RELOADING: Final = 20
 _MAX_SLOW: Final = 10_000  # a task and a fetch each: some 100 MB, and at 30 s for each 300 new ones a second
 _MIN_DEFERRAL_S: Final = 1.0  # a wall clock that jumped must not turn a deferral into a busy loop
 
@@ -51,7 +58,7 @@ class RobotsPrefetcher(Generic[Item]):
         self,
         agent: Agent,
         patience: Patience[Item],
-        workers: Sized,
+        workers: WaitingTasks,
         max_fetching: int,
         on_known: Callable[[OriginQueue[Item], Verdict], None],
         on_failure: Callable[[BaseException], None],
@@ -67,6 +74,7 @@ class RobotsPrefetcher(Generic[Item]):
         self._fetching: dict[asyncio.Task[Verdict], OriginQueue[Item]] = {}
         self._recent: dict[asyncio.Task[Verdict], Timer] = {}
         self._deferred: dict[OriginQueue[Item], Timer] = {}
+        self._reloading: set[asyncio.Task[Verdict]] = set()
         self._unused = 0  # how many origins are ``prefetched``
         self._stopped = False
 
@@ -74,6 +82,14 @@ class RobotsPrefetcher(Generic[Item]):
     def fetching(self) -> int:
         """How many origins are being fetched."""
         return len(self._fetching)
+
+    @property
+    def may_reload(self) -> bool:
+        """Whether another host may be tried, which may have to be loaded again."""
+        reloading = self._reloading
+        return not reloading or (
+            len(reloading) < _MAX_RELOADING and all(self._fetching[task].reloads == 1 for task in reloading)
+        )
 
     @property
     def deferred(self) -> Mapping[Origin, float]:
@@ -94,16 +110,21 @@ class RobotsPrefetcher(Generic[Item]):
             room = min(room, max(at_least, room - self._unused))
         while room > 0 and self._unfetched:
             room -= 1
-            self.fetch(self._unfetched.popleft())
+            self._fetch(self._unfetched.popleft())
 
-    def fetch(self, origin_queue: OriginQueue[Item]) -> None:
-        """Block an origin and fetch its robots.txt now, whatever the limits are."""
+    def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
+        """Fetch the robots.txt of an origin whose turn it is, whatever the limits are: the gate fetches it already."""
+        origin_queue.reloads += 1
+        self._reloading.add(self._fetch(origin_queue))
+
+    def _fetch(self, origin_queue: OriginQueue[Item]) -> asyncio.Task[Verdict]:
         origin_queue.blocked = True
         name = f"queue: robots.txt of {origin_queue.origin}"
         task = asyncio.get_running_loop().create_task(self._agent.learn(origin_queue.urls[0].url), name=name)
         self._fetching[task] = origin_queue
         self._recent[task] = self._clock.call_later(_RECENT_S, partial(self._found_slow, task))
         task.add_done_callback(self._fetched)
+        return task
 
     def defer(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Block an origin until its robots.txt may be fetched again; return False if the verdict is to be applied."""
@@ -125,6 +146,7 @@ class RobotsPrefetcher(Generic[Item]):
         """Count an origin as used: one of its URLs was handed out or refused."""
         self._unused -= origin_queue.prefetched
         origin_queue.prefetched = False
+        origin_queue.reloads = 0
 
     def stop(self) -> None:
         """Cancel the deferrals, and start no more fetches from now on; those under way end with the gate."""
@@ -135,10 +157,12 @@ class RobotsPrefetcher(Generic[Item]):
 
     def _found_slow(self, task: asyncio.Task[Verdict]) -> None:
         del self._recent[task]
+        self._end_reload(task)
         if not self._stopped:
             self.start_fetches()
 
     def _fetched(self, task: asyncio.Task[Verdict]) -> None:
+        self._end_reload(task)
         origin_queue = self._fetching.pop(task)
         timer = self._recent.pop(task, None)
         if timer is not None:
@@ -158,6 +182,11 @@ class RobotsPrefetcher(Generic[Item]):
             origin_queue.prefetched = True
             self._on_known(origin_queue, verdict)
         self.start_fetches()
+
+    def _end_reload(self, task: asyncio.Task[Verdict]) -> None:
+        if task in self._reloading:
+            self._reloading.remove(task)
+            self._workers.wake()
 
     def _end_deferral(self, origin_queue: OriginQueue[Item]) -> None:
         del self._deferred[origin_queue]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, NotYet, PacingOptions, Turn
+from politesse import CacheOptions, Gatekeeper, NotYet, PacingOptions, Turn
 from politesse._gate.agent import Agent
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
 from politesse.queue.hosts import QueuedUrl
+from politesse.stores import MemoryStore
 from tests.unit.queue.crawl import UA, A, B, Log
 
 if TYPE_CHECKING:
@@ -93,6 +94,42 @@ async def test_tries_for_each_url_do_not_grow_with_the_number_of_hosts(
     assert all(after - before >= 1.5 for before, after in moments.values())  # 0.5 s taken, then 1 s of pause
     # 100 workers at 0.5 s each are what is scarce: nobody waits while somebody is ready.
     assert log.handed[-1][1] < 1.1 * hosts * rounds * 0.5 / workers + 5
+
+
+class CountingStore(MemoryStore):
+    """Counts how often a record is loaded."""
+
+    loads = 0
+
+    async def get(self, key: str, /) -> bytes | None:
+        self.loads += 1
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("workers", [1, 20])
+@pytest.mark.parametrize("max_bytes", [1, 80_000, 800_000])  # one host, some ten, some hundred
+async def test_rules_that_outgrow_the_cache_cost_each_page_a_few_loads(
+    fetcher: ScriptedFetcher, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, max_bytes: int, workers: int
+) -> None:
+    hosts, rounds = 400, 3
+    rules = "User-agent: *\n" + "".join(f"Disallow: /{number}/\n" for number in range(10))
+    fetcher.answers |= {f"https://h{place}.example": f"{rules}# {place}" for place in range(hosts)}
+    store, tries, cache = CountingStore(), Tries(monkeypatch), CacheOptions(max_entries_bytes=max_bytes)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=cache) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate)
+        for place in range(hosts * rounds):
+            await queue.put(f"https://h{place % hosts}.example/p{place // hosts}")
+        log = Log(queue, clock)
+        await log.drain(workers=workers, took_s=0.01)
+        assert gate.statistics().entries_bytes <= max(max_bytes, 20_000)
+    assert len(set(log.urls)) == hosts * rounds
+    assert store.loads <= 3 * hosts * rounds  # more than a hundred for each page where the cache holds none for long
+    assert tries.count <= 4 * hosts * rounds
+    assert len(fetcher.requests) == hosts
+    # A host that was first when its rules had to be loaded has its turn before those behind it have their second one.
+    for number in range(rounds - 1):
+        last = max(place for place, url in enumerate(log.urls) if url.endswith(f"p{number}"))
+        assert last <= hosts * (number + 1) + 2 * 100
 
 
 async def test_statistics_are_a_snapshot(queue: PoliteQueue[object]) -> None:

@@ -150,7 +150,8 @@ class RequestTurns:
         with client_errors():
             self._prepared = await self._turn_for(url, self._exempt)
         self._prepared_url = url
-        self._exempt_host = Origin.of(url).pacing_host
+        if self._exempt is not None:
+            self._exempt_host = Origin.of(url).pacing_host
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Send one hop, in the prepared turn if it is for this URL, otherwise in a new one."""
