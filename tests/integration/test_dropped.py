@@ -187,7 +187,7 @@ async def test_stream_of_httpx_that_is_dropped_is_reported(
 ) -> None:
     with pytest.warns(ResourceWarning, match=r"a response of .*/slow was dropped"):
         await drop_stream(client, f"{site.base}/slow")
-    await until(lambda: turns(gate) == 0)
+    await until(lambda: turns(gate) == 0 and bool(dropped))
     assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
 
 

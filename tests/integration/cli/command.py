@@ -56,15 +56,15 @@ async def run_process(*arguments: str, stdin: bytes = b"", **settings: str) -> D
     return done
 
 
-def read_terminal(fd: int) -> bytes:
-    shown = b""
+def read_terminal(fd: int, shown: bytearray) -> bytes:
+    """Read a terminal until its other side is closed; ``shown`` grows meanwhile."""
     with open(fd, "rb", buffering=0) as terminal:
         try:
             while octets := terminal.read(65_536):
                 shown += octets
         except OSError:
             pass  # how Linux ends a terminal whose other side is closed
-    return shown
+    return bytes(shown)
 
 
 def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> Done:

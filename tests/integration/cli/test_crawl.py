@@ -453,8 +453,10 @@ async def test_in_a_terminal_a_table_is_shown_and_ctrl_c_leaves_two_lines(little
     ours, terminal = os.openpty()
     process = await asyncio.create_subprocess_exec(*COMMAND, "crawl", *little.front_pages, stderr=terminal)
     os.close(terminal)
-    reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours))
-    await asyncio.sleep(3)
+    so_far = bytearray()
+    reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours, so_far))
+    while b"waits for its pace" not in so_far:
+        await asyncio.sleep(0.05)
     process.send_signal(signal.SIGINT)
     shown = (await reading).decode()
     assert await process.wait() == 130

@@ -188,7 +188,7 @@ async def test_in_a_terminal_progress_is_shown_on_stderr_and_stdout_stays_clean(
         )
         os.close(terminal)
         out, _ = await process.communicate(f"{origin.base}/a\n".encode())
-    shown = await asyncio.to_thread(read_terminal, ours)
+    shown = await asyncio.to_thread(read_terminal, ours, bytearray())
     assert (process.returncode, out) == (0, f"{origin.base}/a\n".encode())
     assert b"\x1b[" in shown
     assert b"1 URLs in" in shown
