@@ -120,7 +120,7 @@ class Crawl(Generic[Item, Response]):
         self._seen: Seen = SeenUrls() if options.seen is None else options.seen
         self._workers = options.workers if options.max_pages is None else min(options.workers, options.max_pages)
         self._started_mono = self._agent.clock.monotonic()
-        self._refused_before = dispatcher.refused
+        self._refused_before = dispatcher.refusals.count
         self._pages = self._failed = self._redirects = self._retried = self._bad_links = 0
         self._handed = 0
         self._over = asyncio.Event()
@@ -179,7 +179,7 @@ class Crawl(Generic[Item, Response]):
                     with turn:
                         await self._visit(turn, queued)
                 finally:
-                    self._dispatcher.note_end(turn, queued.origin_queue)
+                    self._dispatcher.note_end(turn, queued)
         except QueueClosed:
             pass  # closed, and empty
         except Exception as error:  # noqa: BLE001 - ClosedError, or what on_disallowed raised: ends the crawl
@@ -329,9 +329,9 @@ class Crawl(Generic[Item, Response]):
             pages=self._pages,
             failed=self._failed,
             redirects=self._redirects,
-            disallowed=self._dispatcher.refused - self._refused_before,
+            disallowed=self._dispatcher.refusals.count - self._refused_before,
             queued=self._dispatcher.size,
-            under_way=self._dispatcher.under_way,
+            under_way=len(self._dispatcher.under_way),
             retried=self._retried,
             bad_links=self._bad_links,
             hosts=len(self._dispatcher.hosts),
@@ -348,7 +348,7 @@ class Crawl(Generic[Item, Response]):
             pages=self._pages,
             failed=self._failed,
             redirects=self._redirects,
-            disallowed=self._dispatcher.refused - self._refused_before,
+            disallowed=self._dispatcher.refusals.count - self._refused_before,
             retried=self._retried,
             bad_links=self._bad_links,
             left=self._dispatcher.size,
