@@ -73,10 +73,14 @@ async def turn_for(
     return turn
 
 
-def check_gate(gate: object, user: str) -> None:
+def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> None:
     """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper and no view of one."""
     if not isinstance(gate, AgentView):
-        raise ConfigurationTypeError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
+        wanted = (
+            "a User-Agent, a Gatekeeper, or a view of one" if takes_user_agent else "a Gatekeeper, or a view of one"
+        )
+        hint = f", as {user}(Gatekeeper({gate!r:.100}))" if isinstance(gate, str) else ""
+        raise ConfigurationTypeError(f"{user}({gate!r:.100}): give {wanted}{hint}")
 
 
 def introduce(headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity) -> None:

@@ -50,6 +50,7 @@ Response = TypeVar("Response")
 
 logger = logging.getLogger("politesse.queue")
 
+_HANDLE: Final = "an asynchronous function of a page and a response"
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
 _COME_AGAIN: Final = frozenset({429, 503})
@@ -98,7 +99,7 @@ class Crawl(Generic[Item, Response]):
         options: see there.
 
     Raises:
-        ConfigurationError: ``handle`` is not asynchronous.
+        ConfigurationTypeError: ``handle`` is not asynchronous, or does not take two arguments.
     """
 
     def __init__(
@@ -111,7 +112,11 @@ class Crawl(Generic[Item, Response]):
     ) -> None:
         call = getattr(handle, "__call__", None)  # noqa: B004 - of an object: its method is asynchronous
         if not inspect.iscoroutinefunction(handle) and not inspect.iscoroutinefunction(call):
-            raise wrong_type("handle", handle, "an asynchronous function of a page and a response")
+            raise wrong_type("handle", handle, _HANDLE)
+        try:
+            inspect.signature(handle).bind(None, None)
+        except TypeError:
+            raise wrong_type("handle", handle, _HANDLE) from None
         self._agent = agent
         self._dispatcher = dispatcher
         self._client = client
