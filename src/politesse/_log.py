@@ -191,12 +191,20 @@ class EventLog:
             text = "The rules of %s take too much work to compare them all: those that were not count against %s"
             GATE.warning(text, _Shown(robots_url), _Shown(verdict.url))
 
+    @staticmethod
+    def _host_closed(event: HostClosed) -> None:
+        level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
+        closed = _Shown(event.host), _Time(event.until_wall), event.closed_s
+        if event.status is None or not event.url:
+            _PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
+        else:
+            text = "%s is closed until %s, for %.0f s, by %d for %s (%s)"
+            _PACING.log(level, text, *closed, event.status, _Shown(event.url), event.bound_by)
+
     def _paced(self, event: Event) -> None:
         match event:
-            case HostClosed(host, until_wall, bound_by, closed_s):
-                level = logging.WARNING if closed_s >= _LONG_S else logging.INFO
-                text = "%s is closed until %s, for %.0f s: %s"
-                _PACING.log(level, text, _Shown(host), _Time(until_wall), closed_s, bound_by)
+            case HostClosed():
+                self._host_closed(event)
             case HostOpened(host):
                 _PACING.info("%s is open again", _Shown(host))
             case LongWait(host, url, wait_s, bound_by, held_by):

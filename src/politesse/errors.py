@@ -174,9 +174,11 @@ class TurnHeld(PolitesseError, RuntimeError):
     """
 
     def __init__(self, url: str, held_by: str) -> None:
+        held = f"this task holds the turn of its host for {printable(held_by)}"
+        if url == held_by:
+            held = "this task holds a turn for it already, and a turn serves one request"
         super().__init__(
-            f"no turn for {printable(url)}: this task holds the turn of its host for {printable(held_by)}. "
-            "End that turn, or close that response, before the next request"
+            f"no turn for {printable(url)}: {held}. End that turn, or close that response, before the next request"
         )
         self.url = url
         self.held_by = held_by

@@ -183,12 +183,16 @@ class HostClosed(Event):
         until_wall: the Unix time at which it opens.
         bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         closed_s: for how many seconds from now.
+        url: the URL, or the robots.txt, whose answer has closed it; empty if it was closed by something else.
+        status: of that answer; None for none.
     """
 
     host: str
     until_wall: float
     bound_by: Bound
     closed_s: float
+    url: str = ""
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1093,7 +1093,7 @@ async def test_how_long_a_turn_may_be_held_is_an_option(name: str) -> None:
 
 async def test_a_host_that_closes_and_opens_is_published_once(desk: Desk) -> None:
     await desk.end(await desk.take(), 503, {"retry-after": "30"})
-    closed = HostClosed(HOST, desk.clock.wall() + 30.0, Bound.RETRY_AFTER, 30.0)
+    closed = HostClosed(HOST, desk.clock.wall() + 30.0, Bound.RETRY_AFTER, 30.0, "", 503)
     assert desk.events == [closed]
     for earlier_s in (30.0, 29.9, 3.0):
         await desk.close_host(MIDNIGHT + earlier_s, Bound.RETRY_AFTER)
@@ -1112,7 +1112,8 @@ async def test_a_host_that_closes_and_opens_is_published_once(desk: Desk) -> Non
 async def test_a_host_that_a_robots_txt_closes_is_published(desk: Desk) -> None:
     desk.pacer.count_fetch(HOST, "https://example.com", 429, {}, 0.1)
     await settle()
-    assert desk.events == [HostClosed(HOST, MIDNIGHT + 60.0, Bound.BACKOFF, 60.0)]
+    robots_url = "https://example.com/robots.txt"
+    assert desk.events == [HostClosed(HOST, MIDNIGHT + 60.0, Bound.BACKOFF, 60.0, robots_url, 429)]
     await desk.close_host(MIDNIGHT + 60.3, Bound.RETRY_AFTER)
     assert len(desk.events) == 1, "as long as that it was closed already"
 

@@ -89,6 +89,8 @@ async def test_every_other_block_runs_as_written(port: int) -> None:
     denied = "a Disallow rule is the most specific match: line 2, 'Disallow: /private'"
     assert [output for output in outputs if output] == [
         "front no-rule\nmail invalid-url\n",  # the site is known from the block before
+        "b'<ul></ul>'\n",  # of any other client
+        "http://localhost:8000/flaky 200 2\n",  # the second attempt
         "http://localhost:8000/page 200\n",
         "nothing is stated\n",
         "unknown ()\n",  # this server has a web page for every path

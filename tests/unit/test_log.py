@@ -75,6 +75,12 @@ def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *
             "INFO",
             "example.com is closed until 2027-01-15T08:14:59Z, for 899 s: backoff",
         ),
+        (
+            HostClosed("example.com", AT + 10.0, Bound.BACKOFF, 10.0, f"{SITE}/flaky", 503),
+            "pacing",
+            "INFO",
+            f"example.com is closed until 2027-01-15T08:00:10Z, for 10 s, by 503 for {SITE}/flaky (backoff)",
+        ),
         (HostOpened("example.com"), "pacing", "INFO", "example.com is open again"),
         (
             LongWait("example.com", f"{SITE}/2", 61.0, Bound.IN_FLIGHT, f"{SITE}/1"),
@@ -241,7 +247,7 @@ def test_state_of_a_site_that_is_published_again_and_again_is_logged_once(
 def hostile() -> list[Event]:
     url = f"{SITE}/{STEERING}{'a' * 100_000}"
     return [
-        HostClosed(url, AT, Bound.BACKOFF, 1.0),
+        HostClosed(url, AT, Bound.BACKOFF, 1.0, url, 503),
         HostOpened(url),
         LongWait(url, url, 61.0, Bound.IN_FLIGHT, url),
         TurnExpired(url, url, 600.0),
@@ -412,7 +418,7 @@ async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_open
         await asyncio.gather(*pages)
     closes, waits, opens = lines(caplog, "INFO", "WARNING")
     assert closes.startswith("INFO politesse.pacing: example.com is closed until 2027-01-15T08:01:4")
-    assert closes.endswith("for 100 s: retry-after")
+    assert closes.endswith("for 100 s, by 503 for https://example.com/ (retry-after)")
     assert waits.startswith(f"INFO politesse.pacing: {SITE}/0 waits for a turn at example.com, for ")
     assert opens == "INFO politesse.pacing: example.com is open again"
 

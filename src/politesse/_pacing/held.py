@@ -98,7 +98,12 @@ class Turn:
         Args:
             status: the HTTP status.
             headers: the headers of the answer, names in any case.
+
+        Raises:
+            TypeError: ``status`` is no int.
         """
+        if not isinstance(status, int):
+            raise TypeError(f"status={status!r:.100}: give an int, as 200")
         if self._permit is None or (self._claimed and self._observed):
             return
         self._observed = True

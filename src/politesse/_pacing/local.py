@@ -161,7 +161,7 @@ class LocalPacer:
             now_wall = self._wall()
             overruled = slot.heard(now_mono, now_wall).refuse(headers or NO_HEADERS, elapsed_s, now_wall, slot.options)
             self._reports.overruled(slot.host, overruled)
-            self._reports.closed(slot, now_mono, now_wall)
+            self._reports.closed(slot, now_mono, now_wall, f"{origin}/robots.txt", status)
         self._arm(slot)
 
     def hosts(self) -> dict[str, HostPace]:
@@ -220,7 +220,7 @@ class LocalPacer:
         if overruled:
             self._reports.overruled(slot.host, overruled)
         if bearing.closed_until_wall > now_wall:
-            self._reports.closed(slot, now_mono, now_wall)
+            self._reports.closed(slot, now_mono, now_wall, permit.url, status)
         if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
             self._arm(slot)
 

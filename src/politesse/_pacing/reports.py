@@ -35,8 +35,8 @@ class Reports:
         for header in headers:
             self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s))
 
-    def closed(self, slot: Slot, now_mono: float, now_wall: float) -> None:
-        """Publish that a host is closed, unless that was published with about the same end."""
+    def closed(self, slot: Slot, now_mono: float, now_wall: float, url: str = "", status: int | None = None) -> None:
+        """Publish that a host is closed, by an answer if there is a status; not again with about the same end."""
         bearing = slot.bearing
         if bearing is None or bearing.closed_until_wall <= now_wall:
             return
@@ -44,7 +44,8 @@ class Reports:
         if now_mono + closed_s - slot.closed_mono < _SAME_S:
             return
         slot.closed_mono = now_mono + closed_s
-        self.publish(HostClosed(slot.host, bearing.closed_until_wall, bound_by, closed_s))
+        url = "" if status is None else url
+        self.publish(HostClosed(slot.host, bearing.closed_until_wall, bound_by, closed_s, url, status))
         if slot.waiters and closed_s > LONG_S:
             self.waits(slot, next(iter(slot.waiters)), closed_s, bound_by)
 

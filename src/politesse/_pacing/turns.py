@@ -136,7 +136,11 @@ async def take_uncounted(
         _close_if_refused(pacer, origin, verdict)
         request = _request(agent, origin, verdict)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
-        permit = await pacer.start(request, left_s)
+        try:
+            permit = await pacer.start(request, left_s)
+        except TooFar as far:
+            # What is left of the wait after robots.txt is no number that the caller knows.
+            raise TooFar(far.host, far.not_yet, far.max_wait_s if max_wait_s is None else max_wait_s) from None
         if not permit.waited:
             return Turn(verdict, permit, pacer, agent.publish)
         try:

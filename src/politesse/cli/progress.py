@@ -44,7 +44,7 @@ class CrawlBar:
         >>> from politesse.queue import CrawlProgress
         >>> with CrawlBar(Console(width=100, force_terminal=False)) as bar:
         ...     bar(CrawlProgress(pages=30, redirects=2, queued=7, hosts=3, elapsed_s=10.0))
-        30 pages, 0 failed, 2 redirects, 0 disallowed; 7 queued at 3 hosts, 0 under way, 3.0 pages/s
+        30 pages, 0 failed, 2 redirects, 0 disallowed, 0 given up; 7 queued at 3 hosts, 0 under way, 3.0 pages/s
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -98,7 +98,7 @@ def words(progress: CrawlProgress) -> str:
 
 def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[RenderableType]:
     """Return three lines of at most ``width`` cells: a bar with the time, what is finished, and what is not."""
-    done = progress.pages + progress.failed + progress.redirects + progress.disallowed
+    done = progress.pages + progress.failed + progress.redirects + progress.disallowed + progress.given_up
     known = done + progress.queued + progress.under_way
     minutes, seconds = divmod(int(elapsed_s), 60)
     text = f" {done:,} of {known:,} URLs  {minutes}:{seconds:02}"
@@ -115,7 +115,7 @@ def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[Re
 def _finished(progress: CrawlProgress) -> str:
     return (
         f"{progress.pages:,} pages, {progress.failed:,} failed, {progress.redirects:,} redirects, "
-        f"{progress.disallowed:,} disallowed"
+        f"{progress.disallowed:,} disallowed, {progress.given_up:,} given up"
     )
 
 

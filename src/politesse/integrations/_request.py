@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import claim_turn
+from politesse._text import shortened
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.robots.pattern import has_dot_segments
@@ -17,13 +19,23 @@ if TYPE_CHECKING:
     from politesse._gate.identity import Identity
     from politesse._pacing.held import Turn
 
+_LOGGER: Final = logging.getLogger("politesse.integrations")
+_MAX_LOGGED: Final = 100
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: Host is host and port alone
 
 
 class OpenTurns(set["Turn"]):
-    """The turns of one client whose requests have not ended."""
+    """The turns of one client whose requests have not ended.
 
-    __slots__ = ()
+    Attributes:
+        logged: the User-Agents of this client that were logged; see ``introduce``.
+    """
+
+    __slots__ = ("logged",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logged: set[str] = set()
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
@@ -73,19 +85,33 @@ async def turn_for(
     return turn
 
 
-def check_gate(gate: object, user: str) -> None:
+def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> None:
     """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper and no view of one."""
     if not isinstance(gate, AgentView):
-        raise ConfigurationTypeError(f"{user}({gate!r:.100}): give a Gatekeeper, or a view of one")
+        wanted = (
+            "a User-Agent, a Gatekeeper, or a view of one" if takes_user_agent else "a Gatekeeper, or a view of one"
+        )
+        hint = f", as {user}(Gatekeeper({gate!r:.100}))" if isinstance(gate, str) else ""
+        raise ConfigurationTypeError(f"{user}({gate!r:.100}): give {wanted}{hint}")
 
 
-def introduce(headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity) -> None:
+def introduce(
+    headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity, logged: set[str]
+) -> None:
     """Replace a library's default User-Agent by the crawler's own, and keep one that the caller has set.
 
-    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees.
+    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. One
+    that contains no token is logged, unless ``logged`` has it, to which it is added then; the first hundred are.
     """
-    if headers.get("User-Agent") in defaults:
+    sent = headers.get("User-Agent")
+    if sent in defaults:
         headers["User-Agent"] = identity.user_agent
+    elif sent is not None and sent != identity.user_agent and sent not in logged and len(logged) < _MAX_LOGGED:
+        lower = sent.lower()
+        if not any(token in lower for token in identity.tokens):
+            logged.add(sent)
+            tokens = ", ".join(identity.tokens)
+            _LOGGER.warning("requests are sent as %s, but robots.txt is judged for %s", shortened(sent, 200), tokens)
 
 
 def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None = None) -> None:

@@ -187,7 +187,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request within its turn; raises what the class documents."""
-        introduce(request.headers, _DEFAULT_USER_AGENTS, self._gate.identity)
+        introduce(request.headers, _DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
         closings = self._closings
         turn = await self._take(request)
         if self._closings != closings:  # sending would open the closed connection pool again

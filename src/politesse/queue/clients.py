@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _USER_AGENT = "User-Agent"
 _HTTPX_DEFAULT = "python-httpx/"
+_WEB = "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient"
 
 
 class AiohttpResponse(Protocol):
@@ -194,10 +195,12 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
     """
     user_agent = gate.identity.user_agent
     given: object = web
+    if isinstance(given, type):  # it has the methods, too
+        raise wrong_type("web", web, _WEB)
     if isinstance(web, HttpxStyle):
         return HttpxClient(web, user_agent)
     if not isinstance(given, AiohttpStyle):
-        raise wrong_type("web", web, "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient")
+        raise wrong_type("web", web, _WEB)
     own_gate = getattr(web, "gate", None)
     if own_gate is None:
         return AiohttpClient(web, user_agent)

@@ -50,6 +50,7 @@ Response = TypeVar("Response")
 
 logger = logging.getLogger("politesse.queue")
 
+_HANDLE: Final = "an asynchronous function of a page and a response"
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
 _COME_AGAIN: Final = frozenset({429, 503})
@@ -98,7 +99,7 @@ class Crawl(Generic[Item, Response]):
         options: see there.
 
     Raises:
-        ConfigurationError: ``handle`` is not asynchronous.
+        ConfigurationTypeError: ``handle`` is not asynchronous, or does not take two arguments.
     """
 
     def __init__(
@@ -111,7 +112,11 @@ class Crawl(Generic[Item, Response]):
     ) -> None:
         call = getattr(handle, "__call__", None)  # noqa: B004 - of an object: its method is asynchronous
         if not inspect.iscoroutinefunction(handle) and not inspect.iscoroutinefunction(call):
-            raise wrong_type("handle", handle, "an asynchronous function of a page and a response")
+            raise wrong_type("handle", handle, _HANDLE)
+        try:
+            inspect.signature(handle).bind(None, None)
+        except TypeError:
+            raise wrong_type("handle", handle, _HANDLE) from None
         self._agent = agent
         self._dispatcher = dispatcher
         self._client = client
@@ -120,7 +125,7 @@ class Crawl(Generic[Item, Response]):
         self._seen: Seen = SeenUrls() if options.seen is None else options.seen
         self._workers = options.workers if options.max_pages is None else min(options.workers, options.max_pages)
         self._started_mono = self._agent.clock.monotonic()
-        self._refused_before = dispatcher.refused
+        self._refused_before, self._given_up_before = dispatcher.refusals.count, dispatcher.refusals.given_up
         self._pages = self._failed = self._redirects = self._retried = self._bad_links = 0
         self._handed = 0
         self._over = asyncio.Event()
@@ -165,7 +170,7 @@ class Crawl(Generic[Item, Response]):
 
     def note_refusal(self, url: str) -> None:
         """Report that a URL was refused."""
-        self._show_progress(url)
+        self._show_progress(url, within_turn=False)
 
     async def _wait_for_end(self) -> None:
         try:
@@ -183,7 +188,7 @@ class Crawl(Generic[Item, Response]):
                     with turn:
                         await self._visit(turn, queued)
                 finally:
-                    self._dispatcher.note_end(turn, queued.origin_queue)
+                    self._dispatcher.note_end(turn, queued)
         except QueueClosed:
             pass  # closed, and empty
         except Exception as error:  # noqa: BLE001 - ClosedError, or what on_disallowed raised: ends the crawl
@@ -321,7 +326,8 @@ class Crawl(Generic[Item, Response]):
 
     def _log_end(self, error: BaseException) -> None:
         left, hosts = self._dispatcher.size, len(self._dispatcher.hosts)
-        logger.warning("the crawl was ended by %s; %d URLs are left at %d hosts", type(error).__name__, left, hosts)
+        end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
+        logger.warning("the crawl was %s; %d URLs are left at %d hosts", end, left, hosts)
 
     def _is_closed(self) -> bool:
         return self._client.closed or self._agent.state.closing is None
@@ -330,16 +336,18 @@ class Crawl(Generic[Item, Response]):
         what = "the session of the crawl is" if self._client.closed else "the gatekeeper was"
         return f"{what} closed, with {self._dispatcher.size} URLs queued"
 
-    def _show_progress(self, url: str) -> None:
+    def _show_progress(self, url: str, *, within_turn: bool = True) -> None:
+        """Report progress; a URL that is finished just now is under way no more, though its turn has not ended."""
         if self._options.on_progress is None:
             return
         progress = CrawlProgress(
             pages=self._pages,
             failed=self._failed,
             redirects=self._redirects,
-            disallowed=self._dispatcher.refused - self._refused_before,
+            disallowed=self._disallowed,
+            given_up=self._given_up,
             queued=self._dispatcher.size,
-            under_way=self._dispatcher.under_way,
+            under_way=len(self._dispatcher.under_way) - within_turn,
             retried=self._retried,
             bad_links=self._bad_links,
             hosts=len(self._dispatcher.hosts),
@@ -351,12 +359,21 @@ class Crawl(Generic[Item, Response]):
         except Exception as error:  # noqa: BLE001 - ends the crawl
             self._end(error)
 
+    @property
+    def _given_up(self) -> int:
+        return self._dispatcher.refusals.given_up - self._given_up_before
+
+    @property
+    def _disallowed(self) -> int:
+        return self._dispatcher.refusals.count - self._refused_before - self._given_up
+
     def _report(self) -> CrawlReport:
         return CrawlReport(
             pages=self._pages,
             failed=self._failed,
             redirects=self._redirects,
-            disallowed=self._dispatcher.refused - self._refused_before,
+            disallowed=self._disallowed,
+            given_up=self._given_up,
             retried=self._retried,
             bad_links=self._bad_links,
             left=self._dispatcher.size,

@@ -12,12 +12,13 @@ handed out.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from politesse.origin import Origin
     from politesse.queue.hosts import OriginQueue, QueuedUrl
 
 Item = TypeVar("Item")
@@ -49,21 +50,42 @@ class DeniedUrls(Generic[Item]):
     """The URLs that are denied, and the origins whose URLs are still to be sorted.
 
     Args:
-        is_denied: judges a URL.
+        denial: returns the verdict for which a URL is refused; None if it is not.
         time_slice: how long they are sorted in one round of the event loop.
 
     Attributes:
         urls: those that were found.
     """
 
-    def __init__(self, is_denied: Callable[[QueuedUrl[Item]], bool], time_slice: TimeSlice) -> None:
-        self._is_denied = is_denied
+    def __init__(self, denial: Callable[[QueuedUrl[Item]], object | None], time_slice: TimeSlice) -> None:
+        self._denial = denial
         self._time_slice = time_slice
+        self._counts: Counter[Origin] = Counter()
         self.urls: deque[QueuedUrl[Item]] = deque()
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self.urls or self._unsorted)
+
+    def add(self, queued: QueuedUrl[Item]) -> None:
+        """Add a URL that was withdrawn from its host."""
+        self.urls.append(queued)
+        self._counts[queued.origin_queue.origin] += 1
+
+    def pop(self) -> QueuedUrl[Item]:
+        """Return the first of ``urls``, and remove it."""
+        queued = self.urls.popleft()
+        origin = queued.origin_queue.origin
+        self._counts[origin] -= 1
+        if not self._counts[origin]:
+            del self._counts[origin]
+        return queued
+
+    def of_origin(self, queued: QueuedUrl[Item]) -> int:
+        """Return how many URLs of the origin of ``queued`` wait, here or at their host, this one included."""
+        host, origin = queued.origin_queue.host, queued.origin_queue.origin
+        competing = sum(not other.withdrawn for other in host.origin_queue(origin).urls)
+        return self._counts[origin] + competing + queued.withdrawn
 
     def sort(self, origin_queue: OriginQueue[Item]) -> None:
         """Have the URLs of an origin sorted."""
@@ -76,9 +98,9 @@ class DeniedUrls(Generic[Item]):
             for queued in rest:
                 if origin_queue.blocked:  # sorted again when it is known
                     break
-                if not queued.withdrawn and self._is_denied(queued):
+                if not queued.withdrawn and self._denial(queued) is not None:
                     origin_queue.host.withdraw(queued)
-                    self.urls.append(queued)
+                    self.add(queued)
                 if not self._time_slice.is_open():
                     return
             self._unsorted.popleft()

@@ -41,11 +41,12 @@ from politesse._pacing.held import Turn, current_task
 from politesse.errors import ClosedError, Disallowed
 from politesse.queue.denied import DeniedUrls, TimeSlice
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
-from politesse.queue.patience import Limits, Patience, is_given_up
+from politesse.queue.patience import Limits, Patience
 from politesse.queue.prefetch import RobotsPrefetcher
+from politesse.queue.refusals import Refusals
 from politesse.queue.results import QueueClosed, QueueStatistics
 from politesse.queue.waiting import WaitingTasks
-from politesse.verdict import Bound, Reason, Verdict
+from politesse.verdict import Bound, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from politesse._gate.agent import Agent
     from politesse.origin import Origin
     from politesse.queue.reports import RunningCrawl
+    from politesse.queue.stalls import StallWatch
 
 Item = TypeVar("Item")
 
@@ -65,6 +67,7 @@ class Dispatcher(Generic[Item]):
     Args:
         agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
         on_disallowed: see PoliteQueue.
+        stalls: learns of each wait, and of progress.
         limits: for how long is waited.
         max_asking: see PoliteQueue.
 
@@ -72,8 +75,8 @@ class Dispatcher(Generic[Item]):
         hosts: those that have URLs, or tasks that wait for room, by pacing host.
         size: how many URLs wait.
         closed: whether no more URLs come.
-        under_way: how many turns are under way.
-        refused: how many URLs were refused.
+        under_way: the URLs whose turns are under way, by number.
+        refusals: the URLs that were refused.
         consumers: the tasks that have taken a turn.
         crawl: the one that is under way; None for none.
     """
@@ -82,11 +85,12 @@ class Dispatcher(Generic[Item]):
         self,
         agent: Agent,
         on_disallowed: Callable[[Item | str, Verdict], object] | None,
+        stalls: StallWatch,
         limits: Limits,
         max_asking: int,
     ) -> None:
         self._agent = agent
-        self._on_disallowed = on_disallowed
+        self._stalls = stalls
         self._max_asking = max_asking
         self.hosts: dict[str, HostQueue[Item]] = {}
         self._ready: deque[HostQueue[Item]] = deque()
@@ -96,12 +100,11 @@ class Dispatcher(Generic[Item]):
             agent, self._patience, self._workers, max_asking, self._unblocked, self.fail
         )
         self._time_slice = TimeSlice()
-        self._denied: DeniedUrls[Item] = DeniedUrls(self._is_denied, self._time_slice)
+        self._denied: DeniedUrls[Item] = DeniedUrls(self._denial, self._time_slice)
         self._puts = 0
         self.size = 0
-        self.under_way = 0
-        self.refused = 0
-        self._given_up = 0
+        self.under_way: dict[int, str] = {}
+        self.refusals: Refusals[Item] = Refusals(agent, on_disallowed, self._denied)
         self.closed = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         self.crawl: RunningCrawl | None = None
@@ -112,7 +115,9 @@ class Dispatcher(Generic[Item]):
 
     async def join(self) -> None:
         """Wait until nothing waits and nothing is under way; raises what ``PoliteQueue.join`` says."""
-        await self._finished.wait()
+        if not self._finished.is_set():
+            with self._stalls:
+                await self._finished.wait()
         if self.size or self.under_way:
             self.raise_failure()
 
@@ -126,10 +131,6 @@ class Dispatcher(Generic[Item]):
     def deferred(self) -> Mapping[Origin, float]:
         """Return the origins that wait for the end of a deferral, and the Unix times at which it ends."""
         return self._prefetcher.deferred
-
-    def sizes(self) -> dict[str, int]:
-        """Return how many URLs wait at each host."""
-        return {key: host.size for key, host in self.hosts.items() if host.size}
 
     def left(self) -> list[QueuedUrl[Item]]:
         """Return the URLs that wait, in the order of ``put``."""
@@ -147,10 +148,10 @@ class Dispatcher(Generic[Item]):
             ready=len(self._ready),
             asking=self._prefetcher.fetching,
             deferred=len(deferred),
-            under_way=self.under_way,
+            under_way=len(self.under_way),
             waiting=len(self._workers),
-            refused=self.refused,
-            given_up=self._given_up,
+            refused=self.refusals.count,
+            given_up=self.refusals.given_up,
             deferred_until_wall=min(deferred.values(), default=None),
         )
 
@@ -169,6 +170,7 @@ class Dispatcher(Generic[Item]):
         if host is None:
             host = self.hosts[key] = HostQueue(key)
         self._puts += 1
+        self._stalls.note_progress()
         host.size += 1
         self.size += 1
         queued = QueuedUrl(priority, self._puts, url, item, host.origin_queue(origin), hops, attempt)
@@ -184,7 +186,7 @@ class Dispatcher(Generic[Item]):
         verdict = self._agent.judged(queued.url)
         if verdict is not None and self._patience.refuses(origin_queue, verdict):
             queued.withdrawn = True
-            self._denied.urls.append(queued)
+            self._denied.add(queued)
             self._workers.wake()
             return
         host.add(queued)
@@ -211,7 +213,8 @@ class Dispatcher(Generic[Item]):
                 else:
                     refuse_to_wait_for_itself(self._agent, self.hosts.values())
                     self._prefetcher.start_fetches(at_least=self._max_asking)
-                    await self._workers.wait()
+                    with self._stalls:
+                        await self._workers.wait()
         finally:
             if self._ready or self._denied:
                 self._workers.wake()
@@ -224,7 +227,7 @@ class Dispatcher(Generic[Item]):
         for _ in range(_BATCH):
             if not self._denied.urls or not self._time_slice.is_open():
                 break
-            self._refuse_denied(self._denied.urls.popleft())
+            self._refuse_denied(self._denied.pop())
             self._prefetcher.start_fetches(at_least=1)
         while self._may_try():
             taken = self._try_host(self._ready.popleft())
@@ -250,8 +253,9 @@ class Dispatcher(Generic[Item]):
             return None
         if isinstance(answer, Turn):
             self._agent.counted(answer.verdict)
-            origin_queue.end_deferrals()
-            self.under_way += 1
+            self.refusals.note_answer(queued)
+            self.under_way[queued.number] = queued.url
+            self._stalls.note_progress()
             self._remove(queued)
             if host.size:
                 self._patience.note_progress(host)
@@ -276,30 +280,28 @@ class Dispatcher(Generic[Item]):
 
     def _refuse_denied(self, queued: QueuedUrl[Item]) -> None:
         """Refuse a URL that was denied when it was sorted, unless that has changed."""
-        verdict = self._agent.judged(queued.url)
-        origin_queue = queued.origin_queue
-        if verdict is not None and self._patience.refuses(origin_queue, verdict):
+        origin_queue, verdict = queued.origin_queue, self._denial(queued)
+        if verdict is not None:
             self._refuse(queued, verdict)
         else:
             again = origin_queue.host.origin_queue(origin_queue.origin)
             self._enter(replace(queued, origin_queue=again, in_heads=False, withdrawn=False))
 
+    def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
+        """Return the verdict for which a URL is refused now; None if it is allowed, deferred, or not known."""
+        verdict = self._agent.judged(queued.url)
+        return verdict if verdict is not None and self._patience.refuses(queued.origin_queue, verdict) else None
+
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
         """Count a URL as done that is not requested. It has cost the host nothing, so the host is tried at once."""
-        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
-            self._agent.counted(verdict)
-        given_up = is_given_up(verdict)
-        if not given_up:
-            queued.origin_queue.end_deferrals()
-        self.refused += 1
-        self._given_up += given_up
+        self._stalls.note_progress()
+        self.refusals.note(queued, verdict)
         at_head = not queued.withdrawn
         self._remove(queued)
         if at_head:
             self._look(queued.origin_queue.host, first=True)
         try:
-            if self._on_disallowed is not None:
-                self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
+            self.refusals.pass_on(queued, verdict)
         finally:
             if self.crawl is not None:
                 self.crawl.note_refusal(queued.url)
@@ -323,18 +325,16 @@ class Dispatcher(Generic[Item]):
             del self.hosts[host.key]
             self._patience.forget(host)
 
-    def _is_denied(self, queued: QueuedUrl[Item]) -> bool:
-        verdict = self._agent.judged(queued.url)
-        return verdict is not None and self._patience.refuses(queued.origin_queue, verdict)
-
     def _finish_if_done(self) -> None:
         if not self.size and not self.under_way:
             self._finished.set()
 
-    def note_end(self, turn: Turn, origin_queue: OriginQueue[Item]) -> None:
+    def note_end(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Have the host tried at once if the answer may have closed it for long: URLs may have to be given up."""
-        self.under_way -= 1
+        del self.under_way[queued.number]
+        self._stalls.note_progress()
         self._finish_if_done()
+        origin_queue = queued.origin_queue
         host = self.hosts.get(origin_queue.host.key)
         if host is None or self._failure is not None:
             return

@@ -8,6 +8,8 @@ The way through this folder::
       prefetch.py   fetches robots.txt ahead, and again after a deferral
       patience.py   how long a site is waited for
       denied.py     finds URLs that are denied before their turn
+      refusals.py   counts and passes on what is refused
+      stalls.py     logs that nothing moves
       waiting.py    a FIFO of tasks
     results.py      what the methods of the queue return and raise
     crawl.py        ``PoliteQueue.crawl``: the loop over the queue
@@ -35,6 +37,7 @@ from politesse.queue.crawl import Crawl, CrawlOptions
 from politesse.queue.dispatch import Dispatcher
 from politesse.queue.patience import Limits
 from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics, check_in_loop
+from politesse.queue.stalls import StallWatch, named
 from politesse.verdict import Verdict, utc
 
 if TYPE_CHECKING:
@@ -128,7 +131,8 @@ class PoliteQueue(Generic[Item]):
             math.inf if max_wait_s is None else max_wait_s,
             max_deferrals,
         )
-        self._dispatcher: Dispatcher[Item] = Dispatcher(self._agent, on_disallowed, limits, max_asking)
+        self._stalls = StallWatch(self._agent.clock, self.__repr__)
+        self._dispatcher: Dispatcher[Item] = Dispatcher(self._agent, on_disallowed, self._stalls, limits, max_asking)
 
     async def put(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
@@ -150,7 +154,8 @@ class PoliteQueue(Generic[Item]):
         origin = self._checked_origin(url, priority)
         while (host := self._full_host(origin)) is not None:
             try:
-                await host.putters.wait()
+                with self._stalls:
+                    await host.putters.wait()
             finally:
                 self._dispatcher.forget_if_idle(host)
         if not self._is_seen(url):
@@ -188,7 +193,7 @@ class PoliteQueue(Generic[Item]):
             with turn:
                 yield QueuedTurn(turn, queued.item)
         finally:
-            self._dispatcher.note_end(turn, queued.origin_queue)
+            self._dispatcher.note_end(turn, queued)
 
     async def crawl(
         self,
@@ -296,7 +301,7 @@ class PoliteQueue(Generic[Item]):
 
     def sizes(self) -> dict[str, int]:
         """Return how many URLs wait at each pacing host."""
-        return self._dispatcher.sizes()
+        return {key: host.size for key, host in self._dispatcher.hosts.items() if host.size}
 
     def left(self) -> list[tuple[str, Item | None, float]]:
         """Return what waits, in the order of ``put``: the URL, item and priority of each, as they were put.
@@ -333,9 +338,16 @@ class PoliteQueue(Generic[Item]):
         deferred = "" if until is None else f", {origins} deferred until {utc(until)}"
         closed = ", closed" if self._dispatcher.closed else ""
         return (
-            f"<PoliteQueue: {held.queued} queued at {held.hosts} hosts, {held.ready} ready, "
-            f"{held.under_way} under way, {held.waiting} workers waiting{deferred}{closed}>"
+            f"<PoliteQueue: {held.queued} queued at {held.hosts} hosts{named(self._dispatcher.hosts)}, "
+            f"{held.ready} ready, {held.under_way} under way{named(self._dispatcher.under_way.values())}, "
+            f"{held.waiting} workers waiting{self._waiting_puts()}{deferred}{closed}>"
         )
+
+    def _waiting_puts(self) -> str:
+        """Return how many calls of ``put`` wait for room, as words."""
+        waiting = {key: len(host.putters) for key, host in self._dispatcher.hosts.items() if host.putters}
+        puts = sum(waiting.values())
+        return f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{named(waiting)}" if puts else ""
 
     def _checked_origin(self, url: str, priority: float) -> Origin:
         """Return the origin of ``url``; raise InvalidURL now if the gate would raise it later."""

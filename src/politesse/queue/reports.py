@@ -94,14 +94,16 @@ class CrawlPage(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class CrawlProgress:
-    """How far a crawl is. Each URL that was queued is in one of the first six counts.
+    """How far a crawl is. Each URL that was queued is in one of the first seven counts.
 
     Attributes:
         pages: how many pages were handled.
         failed: how many URLs failed: no answer, an answer of 429 or 503 to the last attempt, a redirect that cannot be
             followed, or a ``handle`` that raised.
         redirects: how many answers were redirects.
-        disallowed: how many URLs were refused by robots.txt, or given up because of a wait; see ``on_disallowed``.
+        disallowed: how many URLs were refused by robots.txt, or by a policy.
+        given_up: how many URLs were given up because of the state of their site, which ``on_disallowed`` gets as well:
+            robots.txt was unreachable, or a wait was too long.
         queued: how many URLs wait.
         under_way: how many URLs are being requested or handled.
         retried: how many requests were repeated after an answer of 429 or 503.
@@ -119,6 +121,7 @@ class CrawlProgress:
     failed: int = 0
     redirects: int = 0
     disallowed: int = 0
+    given_up: int = 0
     queued: int = 0
     under_way: int = 0
     retried: int = 0
@@ -137,20 +140,22 @@ class CrawlReport:
         failed: as in CrawlProgress, like the other counts.
         redirects: see there.
         disallowed: see there.
+        given_up: see there.
         retried: see there.
         bad_links: see there.
         left: how many URLs are left in the queue.
         elapsed_s: how many seconds it took.
 
     Example:
-        >>> print(CrawlReport(pages=30, failed=1, redirects=2, disallowed=7, left=0, elapsed_s=41.25))
-        30 pages, 1 failed, 2 redirects, 7 disallowed, 0 left, in 41.2 s
+        >>> print(CrawlReport(pages=30, failed=1, redirects=2, disallowed=7, given_up=2, left=0, elapsed_s=41.25))
+        30 pages, 1 failed, 2 redirects, 7 disallowed, 2 given up, 0 left, in 41.2 s
     """
 
     pages: int = 0
     failed: int = 0
     redirects: int = 0
     disallowed: int = 0
+    given_up: int = 0
     retried: int = 0
     bad_links: int = 0
     left: int = 0
@@ -159,5 +164,5 @@ class CrawlReport:
     def __str__(self) -> str:
         return (
             f"{self.pages} pages, {self.failed} failed, {self.redirects} redirects, {self.disallowed} disallowed, "
-            f"{self.left} left, in {self.elapsed_s:.1f} s"
+            f"{self.given_up} given up, {self.left} left, in {self.elapsed_s:.1f} s"
         )

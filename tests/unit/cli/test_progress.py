@@ -20,6 +20,7 @@ MANY = CrawlProgress(
     failed=12_345,
     redirects=123_456,
     disallowed=654_321,
+    given_up=4_321,
     queued=9_876_543,
     under_way=200,
     hosts=54_321,
@@ -76,7 +77,7 @@ def test_elsewhere_the_last_state_is_one_line() -> None:
         for pages in range(1, 1_000):
             bar(CrawlProgress(pages=pages, elapsed_s=pages / 10))
     assert written(console) == (
-        "999 pages, 0 failed, 0 redirects, 0 disallowed; 0 queued at 0 hosts, 0 under way, 10.0 pages/s\n"
+        "999 pages, 0 failed, 0 redirects, 0 disallowed, 0 given up; 0 queued at 0 hosts, 0 under way, 10.0 pages/s\n"
     )
 
 

@@ -52,13 +52,13 @@ def test_first_host_header_of_another_site_is_found(hosts: tuple[str, ...], expe
 )
 def test_only_the_default_user_agent_is_replaced(headers: dict[str, str], expected: str | None) -> None:
     sent = CIMultiDict(headers)
-    introduce(sent, {"default/1"}, Identity.of(UA))
+    introduce(sent, {"default/1"}, Identity.of(UA), set())
     assert sent.get("User-Agent") == expected
 
 
 def test_missing_user_agent_is_added_where_it_counts_as_default() -> None:
     sent: dict[str, str] = {}
-    introduce(sent, {None}, Identity.of(UA))
+    introduce(sent, {None}, Identity.of(UA), set())
     assert sent == {"User-Agent": UA}
 
 
@@ -71,5 +71,5 @@ async def test_anything_but_a_gate_is_refused() -> None:
 
 
 async def test_session_without_a_gate_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"PoliteSession\(None\): give a Gatekeeper"):
+    with pytest.raises(ConfigurationError, match=r"PoliteSession\(None\): give a User-Agent, a Gatekeeper"):
         PoliteSession(None)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ async def test_repr_and_statistics_show_what_it_holds(queue: PoliteQueue[object]
     async with queue.turn():
         assert queue.qsize() == 2
         queue.close()
-        assert repr(queue).endswith("1 under way, 0 workers waiting, closed>")
+        assert repr(queue).endswith(f"1 under way ({A}/1), 0 workers waiting, closed>")
 
 
 @pytest.mark.realtime

@@ -211,7 +211,7 @@ async def test_on_progress_costs_the_same_however_many_origins_are_deferred(
     for origin in (A, B):
         await queue.put(f"{origin}/")
     await queue.crawl(SimulatedWeb(), Pages(), on_progress=progress.append)
-    assert [(now.pages, now.queued, now.hosts, now.disallowed) for now in progress] == [(1, 1, 1, 0), (1, 0, 0, 1)]
+    assert [(now.pages, now.queued, now.hosts, now.given_up) for now in progress] == [(1, 1, 1, 0), (1, 0, 0, 1)]
 
 
 async def test_a_circle_over_two_hosts_ends(queue: PoliteQueue[object], pages: Pages) -> None:
@@ -397,11 +397,28 @@ async def test_progress_is_reported_for_each_url_and_sums_up(queue: PoliteQueue[
         (f"{A}/busy", 2, 1, 1, 1),
     ]
     first = progress[0]
-    assert (first.queued, first.under_way, first.hosts, first.bad_links) == (3, 1, 1, 1)
+    assert (first.queued, first.under_way, first.hosts, first.bad_links) == (3, 0, 1, 1)
     assert [each.elapsed_s for each in progress] == sorted(each.elapsed_s for each in progress)
     assert report.elapsed_s == clock.monotonic()
-    assert str(report).startswith("2 pages, 1 failed, 1 redirects, 0 disallowed, 0 left, in ")
+    assert str(report).startswith("2 pages, 1 failed, 1 redirects, 0 disallowed, 0 given up, 0 left, in ")
     assert isinstance(report, CrawlReport)
+
+
+async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.answers[A] = "User-agent: *\nDisallow: /private"
+    fetcher.answers[B] = 503
+    queue: PoliteQueue[object] = PoliteQueue(gate, max_unreachable_s=0)
+    for url in (f"{A}/1", f"{A}/2", f"{A}/3", f"{A}/private", f"{B}/1", f"{B}/2"):
+        await queue.put(url)
+    progress: list[CrawlProgress] = []
+    report = await queue.crawl(SimulatedWeb(), Pages(), on_progress=progress.append)
+    assert len(progress) == 6
+    assert {now.pages + now.disallowed + now.given_up + now.queued + now.under_way for now in progress} == {6}
+    assert str(report).startswith("3 pages, 0 failed, 0 redirects, 1 disallowed, 2 given up, 0 left, in ")
+    again = await queue.crawl(SimulatedWeb(), Pages())
+    assert (again.disallowed, again.given_up) == (0, 0)
 
 
 async def test_maxsize_does_not_hold_up_links(gate: Gatekeeper, pages: Pages) -> None:

@@ -60,6 +60,20 @@ async def test_a_cancellation_that_handle_makes_up_is_a_failure(filled: PoliteQu
     assert {type(error) for _, error in errors.seen} == {asyncio.CancelledError}
 
 
+async def test_the_log_says_that_a_crawl_was_cancelled(
+    filled: PoliteQueue[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(_: CrawlPage[object], __: Reply) -> None:
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(filled.crawl(SimulatedWeb(), handle))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert "the crawl was cancelled; 6 URLs are left at 3 hosts" in caplog.messages
+
+
 async def test_the_first_error_of_handle_ends_the_crawl_if_told_to(
     filled: PoliteQueue[object], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,7 +74,7 @@ class RobotsMiddleware:
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Check the request, take its turn with ``pace``, and send it."""
-        introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity)
+        introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
         if self._pace:
             return await self._in_turn(request, handler)
         with client_errors():

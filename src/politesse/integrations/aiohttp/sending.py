@@ -158,7 +158,7 @@ class RequestTurns:
         previous, self._response = self._response, None
         if previous is not None:
             previous.release()
-        introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity)
+        introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
         with client_errors():
             turn = await self._turn(sent_url(request))
         self._response = await send(request, handler, turn, self._turns, total_s=self._total_s, closes=True)

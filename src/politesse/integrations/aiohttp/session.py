@@ -19,6 +19,7 @@ from politesse.integrations._request import OpenTurns, check_gate
 from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.sending import RequestTurns
 from politesse.integrations.aiohttp.urls import judged_url
+from politesse.origin import url_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -121,7 +122,7 @@ class PoliteSession:
         self._own_gate: Gatekeeper | None = None
         if isinstance(gate, str):
             gate = self._own_gate = Gatekeeper(gate)
-        check_gate(gate, "PoliteSession")
+        check_gate(gate, "PoliteSession", takes_user_agent=True)
         check_wait("max_wait_s", max_wait_s)
         check_types({"session": (session, aiohttp.ClientSession)})
         self._gate = gate
@@ -221,6 +222,7 @@ class PoliteSession:
         return f"<PoliteSession {self._gate!r}: {state}>"
 
     async def _request(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
+        url_text(url)  # raises TypeError
         self._check_open(method, url)
         options = dict(given)
         turns = RequestTurns(
