@@ -175,6 +175,24 @@ def in_turn(*answers: Callable[[], web.Response]) -> Callable[[], web.Response]:
     return answer
 
 
+def text(body: str | bytes, **headers: str) -> Callable[[], web.Response]:
+    octets = body.encode() if isinstance(body, str) else body
+    return lambda: web.Response(body=octets, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def status(number: int, **headers: str) -> Callable[[], web.Response]:
+    return lambda: web.Response(
+        status=number, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+
+
+def answering(answer: Callable[[], web.Response]) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    async def robots(_: web.BaseRequest) -> web.StreamResponse:
+        return answer()
+
+    return robots
+
+
 def chain(number: int) -> dict[str, Callable[[], web.Response]]:
     """Return pages that are found one by one."""
     return {f"/{place}": html(f"/{place + 1}") for place in range(number - 1)} | {f"/{number - 1}": html()}

@@ -10,9 +10,10 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from politesse.errors import ConfigurationError
-from politesse.integrations.scrapy.downloader import PoliteDownloader, PolitePriorityQueue
+from politesse.integrations.scrapy.downloader import PoliteDownloader
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.parser import RobotParser
+from politesse.integrations.scrapy.priority_queue import PolitePriorityQueue
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
