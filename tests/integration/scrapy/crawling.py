@@ -56,16 +56,7 @@ async def crawl(
 ) -> Crawl:
     """Run a crawl to its end; see spider.py for what a task is."""
     started = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-W",
-        "default::ResourceWarning",
-        SPIDER,
-        json.dumps({"urls": urls, "settings": settings, **task}),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | (environment or {}),
-    )
+    process = await start(json.dumps({"urls": urls, "settings": settings, **task}), environment)
     try:
         async with asyncio.timeout(_MAX_CRAWL_S):
             out, err = await process.communicate()
@@ -91,6 +82,39 @@ async def crawl(
         log=log,
         elapsed_s=time.monotonic() - started,
     )
+
+
+async def start(task: str, environment: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "default::ResourceWarning",
+        SPIDER,
+        task,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | (environment or {}),
+    )
+
+
+async def crawl_until(
+    number: int, when: Callable[[], bool], urls: list[str], settings: Mapping[str, object], **task: object
+) -> str:
+    """Run a crawl until a condition holds, send it a signal, and return its log."""
+    process = await start(json.dumps({"urls": urls, "settings": settings, **task}))
+    ended = asyncio.ensure_future(process.communicate())
+    try:
+        async with asyncio.timeout(_MAX_CRAWL_S):
+            while not when() and not ended.done():
+                await asyncio.sleep(0.02)
+            if not ended.done():
+                process.send_signal(number)
+            _, err = await asyncio.shield(ended)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await ended
+    return err.decode()
 
 
 @dataclass

@@ -69,6 +69,7 @@ class Closures:
         self._tally = tally
         self._waiting: dict[str, Closure] = {}
         self._refused_mono: dict[str, float] = {}
+        self._answers: dict[str, NotYet] = {}  # of the pacer, for each host that was given up
         self._logged: set[str] = set()
 
     def __contains__(self, site: str) -> bool:
@@ -90,6 +91,8 @@ class Closures:
         if bound_by in _OF_SITE - _CLOSURES and wait_s >= _LONG_S and host not in self._logged:
             self._logged.add(host)  # the pacer logs the closures
             logger.info("%s is waited for until %s, for %.0f s: %s", host, utc(answer.not_before), wait_s, bound_by)
+        if too_late:
+            self._answers[host] = answer
         self._begin(host, host, Closure(now_mono, why, is_closed, too_late))
 
     def wait_for_robots(self, origin: Origin, verdict: Verdict) -> float:
@@ -106,6 +109,10 @@ class Closures:
         self._begin(str(origin), origin.pacing_host, closure)
         return max(0.0, not_before - now_wall)
 
+    def answer_of(self, host: str) -> NotYet | None:
+        """Return the answer of the pacer for which a host was given up; None once it has been requested again."""
+        return self._answers.get(host)
+
     def end(self, site: str) -> None:
         """End the wait of a site."""
         closure = self._waiting.pop(site, None)
@@ -119,6 +126,7 @@ class Closures:
 
     def note_answer(self, host: str, status: int) -> None:
         """Count how long a host has answered with nothing but refusals."""
+        self._answers.pop(host, None)
         if status in _REFUSING:
             self._refused_mono.setdefault(host, self._clock.monotonic())
         else:

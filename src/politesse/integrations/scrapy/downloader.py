@@ -31,7 +31,7 @@ from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations.scrapy.closures import DEFERRING, Closures
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
-from politesse.integrations.scrapy.gate import make_gate, max_wait_s
+from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.tally import Tally
 from politesse.origin import Origin
@@ -76,12 +76,13 @@ class PoliteDownloader(Downloader):
     """
 
     def __init__(self, crawler: Crawler) -> None:
+        with errors_logged_in_one_line():
+            self._max_wait_s = max_wait_s(crawler.settings)
         super().__init__(crawler)
         self.on_idle: Callable[[], bool] | None = None
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
         self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
-        self._max_wait_s = max_wait_s(self.settings)
         self._under_way: Counter[str] = Counter()
         self._has_job_dir = job_dir(self.settings) is not None
         self._gate: Gatekeeper = make_gate(crawler) if self._robots is None else self._robots.gate
@@ -192,11 +193,13 @@ class PoliteDownloader(Downloader):
         # A request that is not judged is still paced: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
         agent = agent_of(view or self._gate)
-        max_wait_s = 0.0 if request in self._last else self._max_wait_s
+        given_up = self._closures.answer_of(origin.pacing_host) if request in self._last else None
+        if given_up is not None:
+            raise self._too_far(request, origin, TooFar(origin.pacing_host, given_up, self._max_wait_s))
         try:
             turn = agent.try_turn(url)  # the middleware has counted the verdict
             if isinstance(turn, NotYet):
-                turn = await patiently(self.crawler, agent.take_turn(url, max_wait_s))
+                turn = await patiently(self.crawler, agent.take_turn(url, self._max_wait_s))
         except TooFar as error:
             raise self._too_far(request, origin, error) from error
         except Disallowed as error:

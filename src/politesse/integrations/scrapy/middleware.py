@@ -17,7 +17,7 @@ from politesse.integrations._request import check_sent
 from politesse.integrations.scrapy.closures import DEFERRING
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently
 from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
-from politesse.integrations.scrapy.gate import Agents, make_gate
+from politesse.integrations.scrapy.gate import Agents, errors_logged_in_one_line, make_gate
 from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.verdict import Reason, Verdict
 
@@ -77,7 +77,8 @@ class RobotsTxtMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
             raise NotConfigured
-        self.gate: Gatekeeper = make_gate(crawler)
+        with errors_logged_in_one_line():
+            self.gate: Gatekeeper = make_gate(crawler)
         self.waits: Waits | None = None
         self._crawler = crawler
         self._agents = Agents(self.gate, crawler.settings)
