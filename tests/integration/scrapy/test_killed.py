@@ -98,5 +98,6 @@ async def test_every_page_is_fetched_in_the_end_however_often_the_crawl_is_kille
         await crawl_in_runs(signal.SIGKILL, all_sites, QUICK | {"JOBDIR": str(tmp_path)})
     for site in all_sites:
         assert set(site.page_paths) == set(site.pages)
+        print(Counter(site.page_paths).most_common(14))
         # A page that was under way is fetched again.
         assert len(site.page_paths) <= len(site.pages) + 2 * (RUNS - 1)

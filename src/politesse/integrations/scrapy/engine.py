@@ -37,6 +37,14 @@ def count(crawler: Crawler, stat: str, number: int = 1) -> None:
         crawler.stats.inc_value(stat, number)
 
 
+def flush_seen(crawler: Crawler) -> None:
+    """Write what Scrapy's filter for duplicates has in memory to its file, which it does for itself only at times."""
+    slot = crawler.engine._slot  # noqa: SLF001
+    file = None if slot is None else getattr(getattr(slot.scheduler, "df", None), "file", None)
+    if file is not None:
+        file.flush()
+
+
 async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
     """Return the result of ``awaited``; cancel it and raise SpiderClosing when the spider is being closed."""
     task = asyncio.ensure_future(awaited)

@@ -112,7 +112,9 @@ def errors_logged_in_one_line() -> Iterator[None]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], SettingRefused))
+    failure = getattr(record.msg, "event", {}).get("log_failure")  # Twisted's way
+    error = record.exc_info[1] if record.exc_info else getattr(failure, "value", None)
+    return not isinstance(error, SettingRefused)
 
 
 class Agents:

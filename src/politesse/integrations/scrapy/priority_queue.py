@@ -9,12 +9,16 @@ each ends in its errback with the reason.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
+from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy.downloader import PoliteDownloader, origin_of
+from politesse.integrations.scrapy.engine import flush_seen
+from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
+
+
+logger = logging.getLogger(__name__)
 
 
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
@@ -47,6 +54,9 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         *,
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
+        self._journal = QueueJournal(crawler, key) if key else None
+        if self._journal is not None and self._journal.was_killed:
+            slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
         downloader = crawler.engine.downloader
         if not isinstance(downloader, PoliteDownloader):
@@ -56,17 +66,24 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         self._polite = downloader
         self._draining: set[str] = set()
         self._downloader_interface = _ReadySlots(crawler, downloader, self._draining)
-        if not key:
+        if self._journal is None:
             downloader.on_idle = self._drain
+        elif self._journal.was_killed:
+            self._restore(self._journal)
 
     def push(self, request: Request) -> None:
         """Store ``request``, without the directives of a page whose meta it was given."""
         request.meta.pop(PAGE, None)  # not every queue on disk could store it
         super().push(request)
+        if self._journal is not None:
+            self._journal.pushed(request)
+            flush_seen(self.crawler)
 
     def pop(self) -> Request | None:
         """Return the next request whose site is ready, or None."""
         request = super().pop()
+        while request is not None and self._journal is not None and not self._journal.popped(request):
+            request = super().pop()
         if request is None:
             return None
         slot = self._downloader_interface.get_slot_key(request)
@@ -79,11 +96,20 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         """Close the queues; return what is active on disk. Requests of sites that were given up are counted."""
         for slot in self._given_up():
             self._polite.note_left(slot, len(self.pqueues[slot]), on_disk=bool(self.key))
-        return super().close()
+        state = super().close()
+        if self._journal is not None:
+            self._journal.close(state)
+        return state
 
     def __len__(self) -> int:
         waiting = set(self._given_up())
         return sum(len(queue) for slot, queue in self.pqueues.items() if slot not in waiting)
+
+    def _restore(self, journal: QueueJournal) -> None:
+        """Push what the run before has pushed and not done, because it was killed."""
+        for request in journal.pending():
+            super().push(request_from_dict(request, spider=self.crawler.spider))
+        logger.warning("The last run in JOBDIR was killed; restored from its journal: %d requests", len(self))
 
     def _given_up(self) -> list[str]:
         return [slot for slot in self.pqueues if slot not in self._draining and self._polite.is_given_up(slot)]
