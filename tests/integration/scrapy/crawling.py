@@ -36,6 +36,7 @@ class Crawl:
     ignored: dict[str, str]
     parsed: dict[str, dict[str, bool]]
     stats: dict[str, int | str]
+    stats_s: dict[str, float]
     slots: list[str]
     decisions: int
     data_txt: list[list[str]]
@@ -75,6 +76,7 @@ async def crawl(
         ignored=done["ignored"],
         parsed=dict(done["parsed"]),
         stats=done["stats"],
+        stats_s=done["stats_s"],
         slots=done.get("slots", []),
         decisions=done.get("decisions", 0),
         data_txt=done["data_txt"],

@@ -117,6 +117,7 @@ def main() -> None:
         process.crawl(type("OtherSpider", (TaskSpider,), {"name": "other", "custom_settings": others}))
     process.start()
     DONE["stats"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, int | str)}
+    DONE["stats_s"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, float)}
     json.dump(DONE, sys.stdout)
 
 
