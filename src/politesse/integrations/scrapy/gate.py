@@ -112,9 +112,9 @@ def errors_logged_in_one_line() -> Iterator[None]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    failure = getattr(record.msg, "event", {}).get("log_failure")  # Twisted's way
-    error = record.exc_info[1] if record.exc_info else getattr(failure, "value", None)
-    return not isinstance(error, SettingRefused)
+    if record.exc_info:
+        return not isinstance(record.exc_info[1], SettingRefused)
+    return f"{__name__}.SettingRefused: " not in record.getMessage()  # Twisted logs a traceback as text
 
 
 class Agents:
