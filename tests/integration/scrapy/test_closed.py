@@ -112,6 +112,15 @@ async def test_pages_of_a_host_that_is_given_up_end_in_their_errbacks_without_a_
     assert "requests/kept" not in politesse_stats(done)
 
 
+async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the_same() -> None:
+    site = wide(503, 9)
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"POLITESSE_MAX_WAIT": 0}, errback_raises=True)
+    assert set(done.ignored) == set(urls_of(site))
+    assert done.stats["finish_reason"] == "finished"
+    assert done.stats["spider_exceptions/ValueError"] == politesse_stats(done)["requests/given_up"] == 10
+
+
 async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_next_run(tmp_path: Path) -> None:
     site = wide("User-agent: *\nCrawl-delay: 4000\n", 20)
     settings = QUICK | {"JOBDIR": str(tmp_path)}

@@ -52,6 +52,7 @@ class QueueJournal:
         if self.was_killed:
             self._replace(self._copy, self._directory)
         else:
+            self._directory.mkdir(parents=True, exist_ok=True)
             self._replace(self._directory, self._copy)
         self._file = self._path.open("ab", buffering=0)
 
