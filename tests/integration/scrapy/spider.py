@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
-from scrapy.crawler import AsyncCrawlerProcess, CrawlerProcess
+from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.http import Response, TextResponse
 
 from politesse import CacheOptions, PacingOptions
@@ -112,7 +112,7 @@ def main() -> None:
     for name, options in {"POLITESSE_CACHE": CacheOptions, "POLITESSE_PACING": PacingOptions}.items():
         if name in settings:
             settings[name] = options(**settings[name])
-    process = CrawlerProcess(settings) if TASK.get("deferred") else AsyncCrawlerProcess(settings)
+    process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(TaskSpider)
     process.crawl(crawler)
     for others in TASK.get("beside", []):

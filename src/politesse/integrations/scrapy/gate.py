@@ -99,22 +99,19 @@ class SettingRefused(ConfigurationError):
 def errors_logged_in_one_line() -> Iterator[None]:
     """Log a ConfigurationError as one line, and raise it as SettingRefused.
 
-    Scrapy starts a crawl in a task or a Deferred, which asyncio and Twisted log with a traceback when it fails. Of a
-    setting that is refused, one line says all.
+    ``scrapy crawl`` starts a crawl in a task, which asyncio logs with a traceback when it fails. Of a setting that is
+    refused, one line says all.
     """
     try:
         yield
     except ConfigurationError as error:
         logger.error("The spider does not start: %s", error)  # noqa: TRY400 - no traceback
-        for name in ("asyncio", "twisted"):
-            logging.getLogger(name).addFilter(_is_news)
+        logging.getLogger("asyncio").addFilter(_is_news)
         raise SettingRefused(str(error)) from None
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    if record.exc_info:
-        return not isinstance(record.exc_info[1], SettingRefused)
-    return f"{__name__}.SettingRefused: " not in record.getMessage()  # Twisted logs a traceback as text
+    return not (record.exc_info and isinstance(record.exc_info[1], SettingRefused))
 
 
 class Agents:
