@@ -23,7 +23,7 @@ from politesse.verdict import Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
     from politesse.clock import Clock
-    from politesse.integrations.scrapy.tally import Tally
+    from politesse.integrations.scrapy.tally import CrawlTally
     from politesse.origin import Origin
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _LONG_S: Final = 60.0  # what a wait is from which a person should know of it
 
 
 @dataclass(slots=True)
-class Closure:
+class SiteWait:
     """One wait of a site.
 
     Attributes:
@@ -63,11 +63,11 @@ class Closures:
         tally: counts what happens here.
     """
 
-    def __init__(self, clock: Clock, max_wait_s: float, tally: Tally) -> None:
+    def __init__(self, clock: Clock, max_wait_s: float, tally: CrawlTally) -> None:
         self._clock = clock
         self._max_wait_s = max_wait_s
         self._tally = tally
-        self._waiting: dict[str, Closure] = {}
+        self._waiting: dict[str, SiteWait] = {}
         self._refused_mono: dict[str, float] = {}
         self._answers: dict[str, NotYet] = {}  # of the pacer, for each host that was given up
         self._logged: set[str] = set()
@@ -93,7 +93,7 @@ class Closures:
             logger.info("%s is waited for until %s, for %.0f s: %s", host, utc(answer.not_before), wait_s, bound_by)
         if too_late:
             self._answers[host] = answer
-        self._begin(host, host, Closure(now_mono, why, is_closed, too_late))
+        self._begin(host, host, SiteWait(now_mono, why, is_closed, too_late))
 
     def wait_for_robots(self, origin: Origin, verdict: Verdict) -> float:
         """Let an origin wait until its robots.txt may be fetched again; return in how many seconds that is."""
@@ -105,7 +105,7 @@ class Closures:
             has_no_address = is_fault_of_kind(source, FaultKind.DNS)
         too_late = has_no_address or not_before - since_wall > self._max_wait_s
         why = str(verdict).partition(" (")[2].removesuffix(")")
-        closure = Closure(self._clock.monotonic(), why, is_closed=True, is_given_up=too_late)
+        closure = SiteWait(self._clock.monotonic(), why, is_closed=True, is_given_up=too_late)
         self._begin(str(origin), origin.pacing_host, closure)
         return max(0.0, not_before - now_wall)
 
@@ -132,7 +132,7 @@ class Closures:
         else:
             self._refused_mono.pop(host, None)
 
-    def _begin(self, site: str, host: str, closure: Closure) -> None:
+    def _begin(self, site: str, host: str, closure: SiteWait) -> None:
         self._waiting[site] = closure
         if closure.is_closed:
             self._tally.closed(host)

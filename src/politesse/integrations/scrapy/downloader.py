@@ -33,7 +33,7 @@ from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, 
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
-from politesse.integrations.scrapy.tally import Tally
+from politesse.integrations.scrapy.tally import CrawlTally
 from politesse.origin import Origin
 from politesse.verdict import NotYet, Reason, Verdict
 
@@ -89,7 +89,7 @@ class PoliteDownloader(Downloader):
         if self._robots is not None:
             self._robots.waits = self
         self._clock = agent_of(self._gate).clock
-        self._tally = Tally(crawler)
+        self._tally = CrawlTally(crawler)
         self._closures = Closures(self._clock, self._max_wait_s, self._tally)
         self._gate.subscribe(self._tally.heard)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)

@@ -19,7 +19,7 @@ _MAX_NAMED: Final = 10  # sites in the summary
 _MAX_SHOWN: Final = 200  # characters of remote text
 
 
-class Tally:
+class CrawlTally:
     """Counts what happens in one crawl.
 
     Args:
