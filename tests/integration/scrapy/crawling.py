@@ -36,6 +36,7 @@ class Crawl:
     ignored: dict[str, str]
     parsed: dict[str, dict[str, bool]]
     stats: dict[str, int | str]
+    stats_s: dict[str, float]
     slots: list[str]
     decisions: int
     data_txt: list[list[str]]
@@ -56,16 +57,7 @@ async def crawl(
 ) -> Crawl:
     """Run a crawl to its end; see spider.py for what a task is."""
     started = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-W",
-        "default::ResourceWarning",
-        SPIDER,
-        json.dumps({"urls": urls, "settings": settings, **task}),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | (environment or {}),
-    )
+    process = await start(json.dumps({"urls": urls, "settings": settings, **task}), environment)
     try:
         async with asyncio.timeout(_MAX_CRAWL_S):
             out, err = await process.communicate()
@@ -84,6 +76,7 @@ async def crawl(
         ignored=done["ignored"],
         parsed=dict(done["parsed"]),
         stats=done["stats"],
+        stats_s=done["stats_s"],
         slots=done.get("slots", []),
         decisions=done.get("decisions", 0),
         data_txt=done["data_txt"],
@@ -91,6 +84,39 @@ async def crawl(
         log=log,
         elapsed_s=time.monotonic() - started,
     )
+
+
+async def start(task: str, environment: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "default::ResourceWarning",
+        SPIDER,
+        task,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | (environment or {}),
+    )
+
+
+async def crawl_until(
+    number: int, when: Callable[[], bool], urls: list[str], settings: Mapping[str, object], **task: object
+) -> str:
+    """Run a crawl until a condition holds, send it a signal, and return its log."""
+    process = await start(json.dumps({"urls": urls, "settings": settings, **task}))
+    ended = asyncio.ensure_future(process.communicate())
+    try:
+        async with asyncio.timeout(_MAX_CRAWL_S):
+            while not when() and not ended.done():
+                await asyncio.sleep(0.02)
+            if not ended.done():
+                process.send_signal(number)
+            _, err = await asyncio.shield(ended)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await ended
+    return err.decode()
 
 
 @dataclass
@@ -173,6 +199,24 @@ def in_turn(*answers: Callable[[], web.Response]) -> Callable[[], web.Response]:
         return (left.pop(0) if len(left) > 1 else left[0])()
 
     return answer
+
+
+def text(body: str | bytes, **headers: str) -> Callable[[], web.Response]:
+    octets = body.encode() if isinstance(body, str) else body
+    return lambda: web.Response(body=octets, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def status(number: int, **headers: str) -> Callable[[], web.Response]:
+    return lambda: web.Response(
+        status=number, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+
+
+def answering(answer: Callable[[], web.Response]) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    async def robots(_: web.BaseRequest) -> web.StreamResponse:
+        return answer()
+
+    return robots
 
 
 def chain(number: int) -> dict[str, Callable[[], web.Response]]:

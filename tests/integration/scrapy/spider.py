@@ -74,6 +74,8 @@ class TaskSpider(Spider):
     def ignored(self, failure: Any) -> None:
         assert "politesse_page" not in failure.request.meta
         DONE["ignored"][failure.request.url] = f"{type(failure.value).__name__}: {failure.value}"
+        if TASK.get("errback_raises"):
+            raise ValueError(failure.request.url)
 
     def closed(self, _reason: str) -> None:
         middleware = self.crawler.get_downloader_middleware(RobotsTxtMiddleware)
@@ -117,6 +119,7 @@ def main() -> None:
         process.crawl(type("OtherSpider", (TaskSpider,), {"name": "other", "custom_settings": others}))
     process.start()
     DONE["stats"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, int | str)}
+    DONE["stats_s"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, float)}
     json.dump(DONE, sys.stdout)
 
 

@@ -11,7 +11,19 @@ import pytest
 from aiohttp import web
 from scrapy import signals
 
-from tests.integration.scrapy.crawling import ADDON, Site, chain, crawl, html, in_turn, redirect, serving
+from tests.integration.scrapy.crawling import (
+    ADDON,
+    Site,
+    answering,
+    chain,
+    crawl,
+    html,
+    in_turn,
+    redirect,
+    serving,
+    status,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,13 +34,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.realtime
 
 QUICK: Final = {"DOWNLOAD_DELAY": 0, "POLITESSE_PACING": {"adaptive_factor": 0.0}}
-
-
-def answering(answer: Callable[[], web.Response]) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    async def robots(_: web.BaseRequest) -> web.StreamResponse:
-        return answer()
-
-    return robots
 
 
 async def never(_: web.BaseRequest) -> web.StreamResponse:
@@ -45,17 +50,6 @@ async def breaking_off(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-def text(body: str | bytes, **headers: str) -> Callable[[], web.Response]:
-    octets = body.encode() if isinstance(body, str) else body
-    return lambda: web.Response(body=octets, headers={name.replace("_", "-"): value for name, value in headers.items()})
-
-
-def status(number: int, **headers: str) -> Callable[[], web.Response]:
-    return lambda: web.Response(
-        status=number, headers={name.replace("_", "-"): value for name, value in headers.items()}
-    )
-
-
 def site_of(robots: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | int | str) -> Site:
     return Site(robots, {"/": html()})
 
@@ -68,7 +62,7 @@ async def test_a_site_whose_robots_txt_cannot_be_fetched_is_closed_by_default() 
     async with serving(*sites):
         gone = "http://127.0.0.20:9"
         urls = [f"{base}/" for base in (*(site.base for site in sites), gone)]
-        closed = await crawl(urls, ADDON | QUICK | {"RETRY_TIMES": 2}, patch=patch)
+        closed = await crawl(urls, ADDON | QUICK | {"RETRY_TIMES": 2, "POLITESSE_MAX_WAIT": 5}, patch=patch)
         pages_when_closed = [site.page_paths for site in sites]
         opened = await crawl(urls, ADDON | QUICK | {"POLITESSE_ON_ERROR": "allow"}, patch=patch)
     assert closed.pages == []

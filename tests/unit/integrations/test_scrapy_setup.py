@@ -189,12 +189,27 @@ async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_bro
     assert gate.identity.user_agent == browser
 
 
+@pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
+async def test_types_of_options_are_checked(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name}='slow': give a politesse\.\w+Options"):
+        make_gate(crawler_with(**{name: "slow"}))
+
+
+async def test_setting_that_is_refused_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigurationError, match="USER_AGENT='Scrapy/2"):
+        RobotsTxtMiddleware.from_crawler(crawler_with(USER_AGENT="Scrapy/2.19.0 (+https://scrapy.org)"))
+    (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert record.getMessage().startswith("The spider does not start: USER_AGENT='Scrapy/2.19.0")
+    assert "\n" not in record.getMessage()
+    assert record.exc_info is None
+
+
 async def test_value_of_on_error_is_checked() -> None:
     with pytest.raises(ConfigurationError, match="POLITESSE_ON_ERROR='open'"):
         make_gate(crawler_with(POLITESSE_ON_ERROR="open"))
 
 
-@pytest.mark.parametrize("wait", [-1, "nan"])
+@pytest.mark.parametrize("wait", [-1, "nan", "soon"])
 def test_value_of_max_wait_is_checked(wait: object) -> None:
     with pytest.raises(ConfigurationError, match="POLITESSE_MAX_WAIT"):
         max_wait_s(Settings({"POLITESSE_MAX_WAIT": wait}))

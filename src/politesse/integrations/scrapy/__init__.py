@@ -8,7 +8,10 @@ One line of settings installs everything::
 
     addon           PolitesseAddon: installs the others
     middleware      RobotsTxtMiddleware: may this request be made?
-    downloader      PoliteDownloader: when may it start; PolitePriorityQueue: hands out only what may start now
+    downloader      PoliteDownloader: when may it start?
+    priority_queue  PolitePriorityQueue: hands out only what may start now
+    closures        which sites are waited for, and which are given up
+    tally           the stats ``politesse/...`` and the summary in the log
     engine_fetcher  robots.txt, fetched through the engine, so that proxies and other middlewares apply
     gate            the Gatekeeper that the settings describe, and its view for each User-Agent
     page_reader     what a page says to crawlers itself, for ``response.meta["politesse_page"]``
@@ -16,8 +19,8 @@ One line of settings installs everything::
     parser          RobotParser: for ROBOTSTXT_PARSER, wherever Scrapy itself needs a parser
 
 Scrapy keeps the requests, politesse the time: a request waits in the scheduler, where it takes up no place, until its
-host may be requested; only then does it count as active. So a slow host delays no other, a host that is closed for an
-hour does not keep the spider open, and JOBDIR keeps the requests that wait.
+host may be requested; only then does it count as active. So a slow host delays no other, and JOBDIR keeps the requests
+that wait. A site that is closed for too long is given up as a whole, and does not keep the spider open.
 """
 
 from politesse.integrations.scrapy.requires import check_scrapy
@@ -26,8 +29,9 @@ check_scrapy()
 
 # After the check: the modules below import Scrapy.
 from politesse.integrations.scrapy.addon import PolitesseAddon  # noqa: E402
-from politesse.integrations.scrapy.downloader import PoliteDownloader, PolitePriorityQueue  # noqa: E402
+from politesse.integrations.scrapy.downloader import PoliteDownloader  # noqa: E402
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware  # noqa: E402
 from politesse.integrations.scrapy.parser import RobotParser  # noqa: E402
+from politesse.integrations.scrapy.priority_queue import PolitePriorityQueue  # noqa: E402
 
 __all__ = ["PoliteDownloader", "PolitePriorityQueue", "PolitesseAddon", "RobotParser", "RobotsTxtMiddleware"]

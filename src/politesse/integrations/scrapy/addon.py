@@ -10,9 +10,10 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from politesse.errors import ConfigurationError
-from politesse.integrations.scrapy.downloader import PoliteDownloader, PolitePriorityQueue
+from politesse.integrations.scrapy.downloader import PoliteDownloader
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.parser import RobotParser
+from politesse.integrations.scrapy.priority_queue import PolitePriorityQueue
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -34,7 +35,12 @@ class PolitesseAddon:
     Its own settings:
 
     ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
-    ``POLITESSE_MAX_WAIT``: the longest wait of a request for its host, in seconds; 3600 by default.
+    ``POLITESSE_MAX_WAIT``: after how many seconds a site that makes its requests wait is given up; 3600 by default,
+    0 or more. A site makes them wait if its robots.txt is unreachable or was answered with 429, if it answered with 429
+    or 503, and by a Visit-time, Crawl-delay or Request-rate. Until then the spider stays open for it. It is given up as
+    soon as the end of the wait is known to be later, counted from the first failure in a row. With ``JOBDIR`` its
+    requests stay in the queue for the next run; without, each ends in its errback as IgnoreRequest, when the spider has
+    nothing else to do. If it opens while the spider is busy with other sites, it goes on.
     ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. ``DOWNLOAD_DELAY`` replaces its
     ``min_delay_s``, and ``max_concurrent`` is always 1. Spiders of one process share the pace of each host if their
     PacingOptions and the delays in ``DOWNLOAD_SLOTS`` are equal; the log (INFO) names the scope. With another

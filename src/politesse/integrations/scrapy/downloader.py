@@ -1,4 +1,4 @@
-"""When a request may start: a downloader that takes a turn for each, and a queue that hands out what is ready.
+"""When a request may start: a downloader that takes a turn for each, and knows which sites are waited for.
 
 Scrapy's slots count a delay from the start of a request, with jitter, and forget it after a minute; AutoThrottle and
 the spider change it, and ``download_slot`` evades it. So the slots do not set the pace: whenever Scrapy releases a
@@ -6,42 +6,46 @@ request from its slot, the request takes its turn at its host immediately before
 the wait.
 
 A request that waits in the downloader takes up one of ``CONCURRENT_REQUESTS`` places, and enough slow hosts would hold
-up all others. So requests wait in the scheduler: its queue hands out one request per host, and none of a resting host
-until the pacer reports that the host is ready. Requests that do not come from the scheduler, such as those of
-``engine.download_async``, wait in the downloader.
+up all others. So requests wait in the scheduler: its queue hands out one request per host, and none of a site that
+waits (closures.py). A request of the scheduler that finds no turn, or whose spider is being closed, is put back there,
+so that JOBDIR keeps it. Requests that do not come from the scheduler, such as those of ``engine.download_async``, wait
+in the downloader.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Downloader, Slot
-from scrapy.exceptions import IgnoreRequest
-from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest
+from scrapy.utils.job import job_dir
 
 from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
-from politesse.integrations.scrapy.engine import CLOSING, count, patiently, wake
+from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
+from politesse.integrations.scrapy.closures import DEFERRING, Closures
+from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
-from politesse.integrations.scrapy.gate import make_gate, max_wait_s
+from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
-from politesse.integrations.scrapy.page_reader import PAGE
+from politesse.integrations.scrapy.tally import CrawlTally
 from politesse.origin import Origin
 from politesse.verdict import NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
 
+    from politesse._gate.agent import Agent
     from politesse._gate.gatekeeper import Gatekeeper
     from politesse._pacing.held import Turn
 
@@ -52,6 +56,10 @@ T = TypeVar("T")
 _DONT_FILTER: Final = "politesse_dont_filter"
 
 
+class PutBack(IgnoreRequest):
+    """A request goes back to the scheduler: its site is not ready."""
+
+
 class PoliteDownloader(Downloader):
     """Scrapy's downloader, but every http(s) request takes a turn at its host; for the setting ``DOWNLOADER``.
 
@@ -59,7 +67,8 @@ class PoliteDownloader(Downloader):
     time, whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its
     host.
 
-    A request that would wait longer than ``POLITESSE_MAX_WAIT`` seconds is ignored (stat ``politesse/too_far``).
+    A request that does not come from the scheduler, and would wait longer than ``POLITESSE_MAX_WAIT`` seconds, is
+    ignored (stat ``politesse/too_far``).
 
     Example::
 
@@ -67,25 +76,28 @@ class PoliteDownloader(Downloader):
     """
 
     def __init__(self, crawler: Crawler) -> None:
+        with errors_logged_in_one_line():
+            self._max_wait_s = max_wait_s(crawler.settings)
         super().__init__(crawler)
-        self.handed_out: WeakSet[Request] = WeakSet()
+        self.on_idle: Callable[[], bool] | None = None
+        self._handed_out: WeakSet[Request] = WeakSet()
+        self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
         self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
-        self._max_wait_s = max_wait_s(self.settings)
         self._under_way: Counter[str] = Counter()
-        self._resting: set[str] = set()
-        self._deferred_mono: dict[str, float] = {}
-        self._gate: Gatekeeper
-        if self._robots is None:
-            self._gate = make_gate(crawler)
-            crawler.signals.connect(self._spider_closed, signals.spider_closed)
-        else:
-            self._gate = self._robots.gate
+        self._has_job_dir = job_dir(self.settings) is not None
+        self._gate: Gatekeeper = make_gate(crawler) if self._robots is None else self._robots.gate
+        if self._robots is not None:
             self._robots.waits = self
         self._clock = agent_of(self._gate).clock
+        self._tally = CrawlTally(crawler)
+        self._closures = Closures(self._clock, self._max_wait_s, self._tally)
+        self._gate.subscribe(self._tally.heard)
+        crawler.signals.connect(self._spider_idle, signals.spider_idle)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
     def get_slot_key(self, request: Request) -> str:
         """Return the host as the pacer names it; a redirect still carries the slot of the previous host."""
-        if ROBOTS_TXT not in request.meta and (origin := _origin(request)) is not None:
+        if ROBOTS_TXT not in request.meta and (origin := origin_of(request)) is not None:
             return origin.pacing_host
         return super().get_slot_key(request)
 
@@ -94,39 +106,83 @@ class PoliteDownloader(Downloader):
         key = self.get_slot_key(request)
         self._under_way[key] += 1
         fetched: Deferred[Response | Request] = super().fetch(request)
-        return fetched.addBoth(self._left, key, request)
+        return fetched.addErrback(self._kept, request).addBoth(self._left, key, request)
 
-    def is_ready(self, key: str) -> bool:
-        """Return whether a request of a slot may be handed out now."""
-        return not self._under_way[key] and key not in self._resting
+    def is_ready(self, slot: str, *, is_last: bool = False) -> bool:
+        """Return whether a request of a slot, an origin or not, may be handed out now.
+
+        Args:
+            slot: the slot.
+            is_last: whether its requests are to be handed out although their site is given up.
+        """
+        host = _host_of(slot)
+        if self._under_way[host]:
+            return False
+        return is_last or (slot not in self._closures and host not in self._closures)
+
+    def is_given_up(self, slot: str) -> bool:
+        """Return whether the spider does not stay open for the requests of a slot."""
+        return self._closures.is_given_up(slot) or self._closures.is_given_up(_host_of(slot))
+
+    def hand_out(self, request: Request, *, is_last: bool) -> None:
+        """Note that ``request`` comes from the scheduler; with ``is_last`` it is not waited for any more."""
+        (self._last if is_last else self._handed_out).add(request)
+        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
+        request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
+
+    def note_left(self, slot: str, number: int, *, on_disk: bool) -> None:
+        """Count requests of a site that was given up, which were still in the scheduler when the spider was closed."""
+        site = slot if self._closures.is_given_up(slot) else _host_of(slot)
+        self._tally.left(site, number, on_disk=on_disk)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
-        """Make ``request`` wait in the scheduler, if it came from there and its host is not ready.
+        """Make ``request`` wait in the scheduler, if it came from there and its site is not ready.
 
-        Returns the request to schedule instead, or None to continue with ``request``. If a site has deferred its
-        robots.txt, the request waits until it may be fetched again, for at most ``POLITESSE_MAX_WAIT`` in all.
+        Returns the request to schedule instead, or None to continue with ``request``.
         """
-        origin = _origin(request)
-        if request not in self.handed_out or origin is None:
+        origin = origin_of(request)
+        if request not in self._handed_out or origin is None:
             return None
         if verdict:
-            self._deferred_mono.pop(str(origin), None)
-            waits = self._rest(origin, request)
+            if not self._rest(origin, request):
+                return None
         else:
-            waits = self._rest_until(origin, verdict)
-        if not waits:
-            return None
+            self._rest_for_robots(origin, verdict)
+        return self._put_back(request)
+
+    def keep(self, request: Request) -> Request | None:
+        """Return the request to schedule instead of ``request`` if JOBDIR keeps it for the next run, else None."""
+        return self._put_back(request) if self._has_job_dir and request in self._handed_out else None
+
+    def ignored(self, request: Request) -> None:
+        """Count ``request`` if it ends because its site was given up."""
+        origin = origin_of(request)
+        if request in self._last and origin is not None:
+            site = str(origin) if self._closures.is_given_up(str(origin)) else origin.pacing_host
+            self._tally.left(site, 1, on_disk=False)
+
+    def _put_back(self, request: Request) -> Request:
+        self._tally.deferred()
         later = request.replace(dont_filter=True)  # otherwise dropped as its own duplicate
         later.meta[_DONT_FILTER] = request.dont_filter
         return later
 
+    def _kept(self, failure: Failure, request: Request) -> Request | Failure:
+        """Return the request to schedule instead of one that found no turn."""
+        if isinstance(failure.value, PutBack):
+            return self._put_back(request)
+        if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
+            return later
+        return failure
+
     async def _download(self, slot: Slot, request: Request) -> Response:
-        origin = None if ROBOTS_TXT in request.meta else _origin(request)
+        origin = None if ROBOTS_TXT in request.meta else origin_of(request)
         if origin is None:
             return await super()._download(slot, request)
         with await self._turn(request, origin) as turn:
             response = await super()._download(slot, request)
             headers = {name.decode("latin-1"): response.headers[name] for name in response.headers}
+            self._closures.note_answer(origin.pacing_host, response.status)
             turn.observe(response.status, {name: value.decode("latin-1") for name, value in headers.items() if value})
             return response
 
@@ -137,30 +193,45 @@ class PoliteDownloader(Downloader):
         # A request that is not judged is still paced: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
         agent = agent_of(view or self._gate)
+        given_up = self._closures.answer_of(origin.pacing_host) if request in self._last else None
+        if given_up is not None:
+            raise self._too_far(request, origin, TooFar(origin.pacing_host, given_up, self._max_wait_s))
         try:
             turn = agent.try_turn(url)  # the middleware has counted the verdict
             if isinstance(turn, NotYet):
                 turn = await patiently(self.crawler, agent.take_turn(url, self._max_wait_s))
         except TooFar as error:
-            why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
-            logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
-            count(self.crawler, "politesse/too_far")
-            raise IgnoreRequest(why) from error
+            raise self._too_far(request, origin, error) from error
         except Disallowed as error:
-            if error.verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
-                agent.counted(error.verdict)
-            if self._robots is None:
-                raise IgnoreRequest(str(error)) from error
-            raise self._robots.forbidden(request, error.verdict) from error
+            raise self._disallowed(request, agent, error.verdict) from error
         except ClosedError as error:
             raise IgnoreRequest(CLOSING) from error
         return turn
+
+    def _too_far(self, request: Request, origin: Origin, error: TooFar) -> IgnoreRequest:
+        if request in self._handed_out and self._rest(origin, request):
+            return PutBack(str(error))
+        why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
+        logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
+        count(self.crawler, "politesse/too_far")
+        self.ignored(request)
+        return IgnoreRequest(why)
+
+    def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
+        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+            agent.counted(verdict)
+        if self._robots is None:
+            return IgnoreRequest(str(Disallowed(verdict)))
+        if verdict.reason in DEFERRING and request in self._handed_out:
+            self._rest_for_robots(Origin.of(request.url), verdict)
+            return PutBack(str(verdict))
+        return self._robots.forbidden(request, verdict)
 
     def _left(self, result: T, key: str, request: Request) -> T:
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
-            if ROBOTS_TXT not in request.meta and (origin := _origin(request)) is not None:
+            if ROBOTS_TXT not in request.meta and request not in self._last and (origin := origin_of(request)):
                 self._rest(origin, request)
         return result
 
@@ -168,9 +239,9 @@ class PoliteDownloader(Downloader):
         return None if self._robots is None else self._robots.judge(request)
 
     def _rest(self, origin: Origin, request: Request) -> bool:
-        """Let a host rest until it is ready; return False if it is ready now, or later than the longest wait."""
-        key = origin.pacing_host
-        if key in self._resting:
+        """Let a host wait until there is a turn; return False if there is one now."""
+        host = origin.pacing_host
+        if host in self._closures:
             return True
         agent = agent_of(self._view(request) or self._gate)
         try:
@@ -180,90 +251,40 @@ class PoliteDownloader(Downloader):
         if not isinstance(turn, NotYet):
             turn.give_back()
             return False
-        if turn.not_before - self._clock.wall() > self._max_wait_s:
-            return False
-        self._resting.add(key)
-        agent.when_ready(origin, partial(self._rested, key))
+        self._closures.wait_for_turn(host, turn)
+        agent.when_ready(origin, partial(self._rested, host))
         return True
 
-    def _rest_until(self, origin: Origin, verdict: Verdict) -> bool:
-        """Let a host rest until its robots.txt may be fetched again; return False if it was deferred for too long."""
-        clock = self._clock
-        now_mono = clock.monotonic()
-        wait_s = max(0.0, (verdict.not_before or 0.0) - clock.wall())
-        since_mono = self._deferred_mono.setdefault(str(origin), now_mono)
-        if now_mono + wait_s - since_mono > self._max_wait_s:
-            return False
-        self._resting.add(origin.pacing_host)
-        clock.call_later(wait_s, partial(self._rested, origin.pacing_host))
-        return True
+    def _rest_for_robots(self, origin: Origin, verdict: Verdict) -> None:
+        """Let an origin wait until its robots.txt may be fetched again."""
+        wait_s = self._closures.wait_for_robots(origin, verdict)
+        self._clock.call_later(wait_s, partial(self._rested, str(origin)))
 
-    async def _spider_closed(self) -> None:
-        await self._gate.aclose()
-
-    def _rested(self, key: str) -> None:
-        self._resting.discard(key)
+    def _rested(self, site: str) -> None:
+        self._closures.end(site)
         wake(self.crawler)
 
+    def _spider_idle(self) -> None:
+        if self.on_idle is not None and self.on_idle():
+            wake(self.crawler)
+            raise DontCloseSpider
 
-class PolitePriorityQueue(DownloaderAwarePriorityQueue):
-    """Scrapy's queue by slots, but without the requests of hosts that are not ready.
-
-    For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader.
-
-    Raises:
-        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader.
-
-    Example::
-
-        SCHEDULER_PRIORITY_QUEUE = "politesse.integrations.scrapy.PolitePriorityQueue"  # PolitesseAddon sets it
-    """
-
-    def __init__(
-        self,
-        crawler: Crawler,
-        downstream_queue_cls: type[QueueProtocol],
-        key: str,
-        slot_startprios: dict[str, Iterable[int]] | None = None,
-        *,
-        start_queue_cls: type[QueueProtocol] | None = None,
-    ) -> None:
-        super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
-        downloader = crawler.engine.downloader
-        if not isinstance(downloader, PoliteDownloader):
-            raise ConfigurationError(
-                f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
-            )
-        self._handed_out = downloader.handed_out
-        self._downloader_interface = _ReadySlots(crawler, downloader)
-
-    def push(self, request: Request) -> None:
-        """Store ``request``, without the directives of a page whose meta it was given."""
-        request.meta.pop(PAGE, None)  # not every queue on disk could store it
-        super().push(request)
-
-    def pop(self) -> Request | None:
-        """Return the next request whose host is ready, or None."""
-        request = super().pop()
-        if request is not None:
-            self._handed_out.add(request)
-            # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
-            request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
-        return request
+    async def _spider_closed(self) -> None:
+        self._closures.end_all()
+        self._tally.log_summary()
+        if self._robots is None:
+            await self._gate.aclose()
 
 
-class _ReadySlots(DownloaderInterface):
-    def __init__(self, crawler: Crawler, downloader: PoliteDownloader) -> None:
-        super().__init__(crawler)
-        self._polite = downloader
-
-    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
-        return super().stats(slot for slot in possible_slots if self._polite.is_ready(slot))
-
-
-def _origin(request: Request) -> Origin | None:
+def origin_of(request: Request) -> Origin | None:
     """Return the origin of ``request``; None if its URL is not http or https."""
     try:
         return Origin.of(request.url)
     except InvalidURL:
         return None
+
+
+@lru_cache(maxsize=100_000)
+def _host_of(slot: str) -> str:
+    """Return the pacing host of a slot that is an origin; any other slot as it is."""
+    return Origin.of(slot).pacing_host if "://" in slot else slot

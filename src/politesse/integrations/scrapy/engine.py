@@ -20,6 +20,10 @@ CLOSING: Final = "The spider is being closed"
 _LOOK_S: Final = 0.5
 
 
+class SpiderClosing(IgnoreRequest):
+    """A wait was given up because the spider is being closed."""
+
+
 def wake(crawler: Crawler) -> None:
     """Make the engine look for requests now; by itself it does so after each request, and every five seconds."""
     slot = crawler.engine._slot  # noqa: SLF001 - as AutoThrottle does: there is no public way
@@ -27,21 +31,29 @@ def wake(crawler: Crawler) -> None:
         slot.nextcall.schedule()
 
 
-def count(crawler: Crawler, stat: str) -> None:
-    """Add one to a stat of the crawl."""
+def count(crawler: Crawler, stat: str, number: int = 1) -> None:
+    """Add to a stat of the crawl."""
     if crawler.stats is not None:
-        crawler.stats.inc_value(stat)
+        crawler.stats.inc_value(stat, number)
+
+
+def flush_seen(crawler: Crawler) -> None:
+    """Write what Scrapy's filter for duplicates has in memory to its file, which it does for itself only at times."""
+    slot = crawler.engine._slot  # noqa: SLF001
+    file = None if slot is None else getattr(getattr(slot.scheduler, "df", None), "file", None)
+    if file is not None:
+        file.flush()
 
 
 async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
-    """Return the result of ``awaited``; cancel it and raise IgnoreRequest when the spider is being closed."""
+    """Return the result of ``awaited``; cancel it and raise SpiderClosing when the spider is being closed."""
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
             # The engine sends no signal when it begins to close: spider_closed comes after the last request has ended.
             slot = crawler.engine._slot  # noqa: SLF001
             if slot is None or slot.closing is not None:
-                raise IgnoreRequest(CLOSING)
+                raise SpiderClosing(CLOSING)
         return task.result()
     finally:
         task.cancel()

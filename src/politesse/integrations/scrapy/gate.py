@@ -7,8 +7,9 @@ differ. They share the pace of each host, if their settings for it are equal: se
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cachetools import LRUCache
 from scrapy.utils.asyncio import is_asyncio_available
@@ -22,7 +23,7 @@ from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+Options = TypeVar("Options", CacheOptions, PacingOptions)
 
 _DEFAULT_MAX_WAIT_S: Final = 3600.0
 _MAX_VIEWS: Final = 64
@@ -51,7 +54,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
     user_agent = getattr(crawler.spider, "user_agent", None) or settings["USER_AGENT"] or ""
     named = settings["ROBOTSTXT_USER_AGENT"]
     delays_s = _delays_s(settings)
-    cache: CacheOptions = settings.get("POLITESSE_CACHE") or CacheOptions()
+    cache = _options(settings, "POLITESSE_CACHE", CacheOptions)
     try:
         gate = Gatekeeper(
             user_agent,
@@ -61,22 +64,54 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
             fetcher=EngineFetcher(crawler, on_error),
         )
     except ConfigurationError as error:
-        hint = "in Scrapy user_agent is the setting USER_AGENT, token ROBOTSTXT_USER_AGENT"
-        raise ConfigurationError(f"{error} ({hint}, min_delay_s DOWNLOAD_DELAY)") from None
+        problem = str(error)
+        if problem.startswith("user_agent="):
+            example = "USER_AGENT = 'ExampleBot/1.0 (+https://example.com/bot)'"
+            raise ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}") from None
+        raise ConfigurationError(
+            f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, min_delay_s DOWNLOAD_DELAY)"
+        ) from None
     _set_policies(gate, delays_s)
     return gate
 
 
 def max_wait_s(settings: BaseSettings) -> float:
-    """Return the longest wait of a request for its host, in seconds.
+    """Return after how many seconds a site that makes its requests wait is given up.
 
     Raises:
         ConfigurationError: ``POLITESSE_MAX_WAIT`` is negative or not a number.
     """
-    wait_s = settings.getfloat("POLITESSE_MAX_WAIT", _DEFAULT_MAX_WAIT_S)
+    given = settings.get("POLITESSE_MAX_WAIT", _DEFAULT_MAX_WAIT_S)
+    try:
+        wait_s = float(given)
+    except (TypeError, ValueError):
+        wait_s = -1.0
     if not wait_s >= 0:
-        raise ConfigurationError(f"POLITESSE_MAX_WAIT={wait_s!r}: give a number of seconds, 0 or more")
+        raise ConfigurationError(f"POLITESSE_MAX_WAIT={given!r:.100}: give a number of seconds, 0 or more")
     return wait_s
+
+
+class SettingRefused(ConfigurationError):
+    """A setting is invalid, and the log has said so."""
+
+
+@contextmanager
+def errors_logged_in_one_line() -> Iterator[None]:
+    """Log a ConfigurationError as one line, and raise it as SettingRefused.
+
+    ``scrapy crawl`` starts a crawl in a task, which asyncio logs with a traceback when it fails. Of a setting that is
+    refused, one line says all.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        logger.error("The spider does not start: %s", error)  # noqa: TRY400 - no traceback
+        logging.getLogger("asyncio").addFilter(_is_news)
+        raise SettingRefused(str(error)) from None
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], SettingRefused))
 
 
 class Agents:
@@ -132,12 +167,19 @@ def _pacing(crawler: Crawler, delays_s: Mapping[str, float]) -> PacingOptions:
     The gates of one scope must have the same options, and spiders of one process may have different ones. So the name
     of the default scope contains all that sets the pace: equal settings share it, others do not raise an error.
     """
-    given: PacingOptions = crawler.settings.get("POLITESSE_PACING") or PacingOptions()
+    given = _options(crawler.settings, "POLITESSE_PACING", PacingOptions)
     pacing = replace(given, min_delay_s=_floor_s(crawler), max_concurrent=1)
     if not pacing.scope:
         pacing = replace(pacing, scope=f"scrapy {pacing} {sorted(delays_s.items())}")
     logger.info("The pace of each host is shared with the spiders of this process of the same scope: %s", pacing.scope)
     return pacing
+
+
+def _options(settings: BaseSettings, name: str, kind: type[Options]) -> Options:
+    given = settings.get(name) or kind()
+    if not isinstance(given, kind):
+        raise ConfigurationError(f"{name}={given!r:.100}: give a politesse.{kind.__name__}")
+    return given
 
 
 def _floor_s(crawler: Crawler) -> float:

@@ -14,9 +14,10 @@ from politesse._gate.view import agent_of
 from politesse._text import printable
 from politesse.errors import ClosedError, InvalidURL
 from politesse.integrations._request import check_sent
-from politesse.integrations.scrapy.engine import CLOSING, count, patiently
+from politesse.integrations.scrapy.closures import DEFERRING
+from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently
 from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
-from politesse.integrations.scrapy.gate import Agents, make_gate
+from politesse.integrations.scrapy.gate import Agents, errors_logged_in_one_line, make_gate
 from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.verdict import Reason, Verdict
 
@@ -31,7 +32,13 @@ if TYPE_CHECKING:
         """A place where a request can wait without being active."""
 
         def postpone(self, request: Request, verdict: Verdict, /) -> Request | None:
-            """Return the request to schedule instead of ``request`` if its host is not ready, else None."""
+            """Return the request to schedule instead of ``request`` if its site is not ready, else None."""
+
+        def keep(self, request: Request, /) -> Request | None:
+            """Return the request to schedule instead of ``request`` for the next run, or None."""
+
+        def ignored(self, request: Request, /) -> None:
+            """Note that ``request`` is not made because its robots.txt was unreachable for too long."""
 
 
 logger = logging.getLogger(__name__)
@@ -70,7 +77,8 @@ class RobotsTxtMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
             raise NotConfigured
-        self.gate: Gatekeeper = make_gate(crawler)
+        with errors_logged_in_one_line():
+            self.gate: Gatekeeper = make_gate(crawler)
         self.waits: Waits | None = None
         self._crawler = crawler
         self._agents = Agents(self.gate, crawler.settings)
@@ -95,14 +103,22 @@ class RobotsTxtMiddleware:
         if request.meta.get("dont_obey_robotstxt") or request.url.startswith(_WITHOUT_ROBOTS_TXT):
             return None
         view = self._agents.view(request)
-        verdict = await self._verdict(view, request)
+        try:
+            verdict = await self._verdict(view, request)
+        except SpiderClosing:
+            later = None if self.waits is None else self.waits.keep(request)
+            if later is None:
+                raise
+            return later
         self._judges[request] = view
-        if (verdict or verdict.reason is Reason.TOO_MANY_REQUESTS) and self.waits is not None:
+        if (verdict or verdict.reason in DEFERRING) and self.waits is not None:
             later = self.waits.postpone(request, verdict)
             if later is not None:
                 return later  # it is judged again then
         agent_of(view).counted(verdict)
         if not verdict:
+            if verdict.reason in DEFERRING and self.waits is not None:
+                self.waits.ignored(request)
             raise self.forbidden(request, verdict)
         return None
 

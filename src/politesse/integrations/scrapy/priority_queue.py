@@ -1,0 +1,135 @@
+"""The queue of Scrapy's scheduler: it hands out the requests whose site is ready, and keeps those that wait.
+
+There is one queue of each origin, so that an origin whose robots.txt is unreachable holds up no other origin of its
+host. The requests of a site that was given up do not count as pending, so that Scrapy finds the spider idle in its
+usual way, and closes it. On disk they stay as they are, for the next run. In memory there is none: as soon as the
+spider has nothing else to do, they are handed out after all, and the downloader waits for nothing any more, so that
+each ends in its errback with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
+from scrapy.utils.request import request_from_dict
+
+from politesse.errors import ConfigurationError
+from politesse.integrations.scrapy.downloader import PoliteDownloader, origin_of
+from politesse.integrations.scrapy.engine import flush_seen
+from politesse.integrations.scrapy.journal import QueueJournal
+from politesse.integrations.scrapy.page_reader import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+
+logger = logging.getLogger(__name__)
+
+
+class PolitePriorityQueue(DownloaderAwarePriorityQueue):
+    """Scrapy's queue by slots, but one for each origin, and without the requests of sites that are not ready.
+
+    For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. Its length is without the requests of sites
+    that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
+
+    Raises:
+        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader.
+
+    Example::
+
+        SCHEDULER_PRIORITY_QUEUE = "politesse.integrations.scrapy.PolitePriorityQueue"  # PolitesseAddon sets it
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        downstream_queue_cls: type[QueueProtocol],
+        key: str,
+        slot_startprios: dict[str, Iterable[int]] | None = None,
+        *,
+        start_queue_cls: type[QueueProtocol] | None = None,
+    ) -> None:
+        self._journal = QueueJournal(crawler, key) if key else None
+        if self._journal is not None and self._journal.was_killed:
+            slot_startprios = self._journal.state
+        super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
+        downloader = crawler.engine.downloader
+        if not isinstance(downloader, PoliteDownloader):
+            raise ConfigurationError(
+                f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
+            )
+        self._polite = downloader
+        self._draining: set[str] = set()
+        self._downloader_interface = _ReadySlots(crawler, downloader, self._draining)
+        if self._journal is None:
+            downloader.on_idle = self._drain
+        elif self._journal.was_killed:
+            self._restore(self._journal)
+
+    def push(self, request: Request) -> None:
+        """Store ``request``, without the directives of a page whose meta it was given."""
+        request.meta.pop(PAGE, None)  # not every queue on disk could store it
+        super().push(request)
+        if self._journal is not None:
+            self._journal.pushed(request)
+            flush_seen(self.crawler)
+
+    def pop(self) -> Request | None:
+        """Return the next request whose site is ready, or None."""
+        request = super().pop()
+        while request is not None and self._journal is not None and not self._journal.popped(request):
+            request = super().pop()
+        if request is None:
+            return None
+        slot = self._downloader_interface.get_slot_key(request)
+        self._polite.hand_out(request, is_last=slot in self._draining)
+        if slot not in self.pqueues:
+            self._draining.discard(slot)
+        return request
+
+    def close(self) -> dict[str, list[int]]:
+        """Close the queues; return what is active on disk. Requests of sites that were given up are counted."""
+        for slot in self._given_up():
+            self._polite.note_left(slot, len(self.pqueues[slot]), on_disk=bool(self.key))
+        state = super().close()
+        if self._journal is not None:
+            self._journal.close(state)
+        return state
+
+    def __len__(self) -> int:
+        waiting = set(self._given_up())
+        return sum(len(queue) for slot, queue in self.pqueues.items() if slot not in waiting)
+
+    def _restore(self, journal: QueueJournal) -> None:
+        """Push what the run before has pushed and not done, because it was killed."""
+        for request in journal.pending():
+            super().push(request_from_dict(request, spider=self.crawler.spider))
+        logger.warning("The last run in JOBDIR was killed; restored from its journal: %d requests", len(self))
+
+    def _given_up(self) -> list[str]:
+        return [slot for slot in self.pqueues if slot not in self._draining and self._polite.is_given_up(slot)]
+
+    def _drain(self) -> bool:
+        """Hand out all requests of the sites that were given up; return whether there are any."""
+        self._draining.update(self._given_up())
+        return bool(self._draining)
+
+
+class _ReadySlots(DownloaderInterface):
+    def __init__(self, crawler: Crawler, downloader: PoliteDownloader, draining: set[str]) -> None:
+        super().__init__(crawler)
+        self._polite = downloader
+        self._draining = draining
+
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
+        # Nothing is under way at a host that is ready: the number of its active downloads is 0.
+        return [(0, slot) for slot in possible_slots if self._polite.is_ready(slot, is_last=slot in self._draining)]
+
+    def get_slot_key(self, request: Request) -> str:
+        origin = origin_of(request)
+        return self._polite.get_slot_key(request) if origin is None else str(origin)

@@ -1,0 +1,189 @@
+"""Scrapy crawls of sites that are closed for a time: what waits, what is given up, and what the next run fetches."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.integration.scrapy.crawling import (
+    ADDON,
+    Crawl,
+    Site,
+    answering,
+    crawl,
+    html,
+    in_turn,
+    serving,
+    status,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aiohttp import web
+
+pytestmark = pytest.mark.realtime
+
+QUICK: Final = ADDON | {
+    "DOWNLOAD_DELAY": 0,
+    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
+    "POLITESSE_CACHE": {"retry_min_s": 1.0},
+}
+OPEN: Final = "User-agent: *\nAllow: /\n"
+
+
+def wide(robots: object, number: int, first: Callable[[], web.Response] | None = None) -> Site:
+    """Return a site of a front page and pages that it links; ``first`` is the first answer of each."""
+    paths = [f"/{place}" for place in range(number)]
+    pages = dict.fromkeys(paths, html()) | {"/": html(*paths)}
+    if first is not None:
+        pages |= {path: in_turn(first, html()) for path in paths[:1]}
+    return Site(robots, pages)  # type: ignore[arg-type]
+
+
+def urls_of(site: Site) -> list[str]:
+    return [f"{site.base}{path}" for path in site.pages]
+
+
+def politesse_stats(done: Crawl) -> dict[str, int | str]:
+    return {
+        name.removeprefix("politesse/"): value for name, value in done.stats.items() if name.startswith("politesse/")
+    }
+
+
+async def test_pages_wait_for_a_robots_txt_that_is_unreachable_for_a_time() -> None:
+    site = wide(answering(in_turn(status(503), text(OPEN))), 99)
+    async with serving(site):
+        done = await crawl([f"{site.base}/"], QUICK)
+        for_all = await crawl(urls_of(site), QUICK)
+    assert done.ignored == for_all.ignored == {}
+    assert len(done.pages) == len(for_all.pages) == 100
+    assert site.robots_count == 3  # the first one was answered with 503
+
+
+async def test_other_origins_of_a_host_go_on_while_one_waits_for_its_robots_txt() -> None:
+    shut, site = wide(503, 2), wide(OPEN, 5)
+    async with serving(shut), serving(site):
+        done = await crawl([*urls_of(shut), *urls_of(site)], QUICK | {"POLITESSE_MAX_WAIT": 2})
+    assert set(done.pages) == set(urls_of(site))
+    assert set(done.ignored) == set(urls_of(shut))
+    assert shut.page_paths == []
+
+
+async def test_pages_of_a_host_that_closes_for_longer_than_the_longest_wait_are_kept_for_the_next_run(
+    tmp_path: Path,
+) -> None:
+    site = wide(404, 199, status(503, Retry_After="7200"))
+    site.pages["/"] = in_turn(status(503, Retry_After="7200"), html())
+    del site.pages["/0"]
+    settings = QUICK | {"JOBDIR": str(tmp_path), "RETRY_TIMES": 2}
+    async with serving(site):
+        urls = urls_of(site)
+        done = await crawl([urls[-1], *urls[:-1]], settings)
+        requested = site.page_paths.copy()
+        resumed = await crawl([], settings)
+    assert requested == ["/"]
+    assert done.pages == []
+    assert done.ignored == {}
+    assert done.stats["finish_reason"] == "finished"
+    stats = politesse_stats(done)
+    assert stats["requests/given_up"] == stats["requests/kept"] == len(urls)
+    assert stats["hosts/closed"] == stats["hosts/given_up"] == 1
+    assert sorted(resumed.pages) == sorted(urls)
+    assert sorted(site.page_paths) == sorted(["/", *site.pages])
+
+
+async def test_pages_of_a_host_that_is_given_up_end_in_their_errbacks_without_a_job_directory() -> None:
+    site, other = wide(404, 19), wide(OPEN, 10)
+    site.pages = dict.fromkeys(site.pages, status(503, Retry_After="7200"))
+    async with serving(site, other):
+        done = await crawl([*urls_of(site), *urls_of(other)], QUICK | {"RETRY_TIMES": 2})
+    assert len(site.page_paths) == 1
+    assert set(done.pages) == set(urls_of(other))
+    assert set(done.ignored) == set(urls_of(site))
+    for why in done.ignored.values():
+        assert why.startswith("IgnoreRequest: No turn at 127.0.0.2 within 3600 s")
+        assert "retry-after" in why
+    assert politesse_stats(done)["requests/given_up"] == 20
+    assert "requests/kept" not in politesse_stats(done)
+
+
+async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the_same() -> None:
+    site = wide(503, 9)
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"POLITESSE_MAX_WAIT": 0}, errback_raises=True)
+    assert set(done.ignored) == set(urls_of(site))
+    assert done.stats["finish_reason"] == "finished"
+    assert done.stats["spider_exceptions/ValueError"] == politesse_stats(done)["requests/given_up"] == 10
+
+
+async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_next_run(tmp_path: Path) -> None:
+    site = wide("User-agent: *\nCrawl-delay: 4000\n", 20)
+    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    async with serving(site):
+        done = await crawl(urls_of(site), settings)
+        site.robots = 404
+        resumed = await crawl([], settings)
+    assert done.pages == []
+    assert done.ignored == {}
+    assert politesse_stats(done)["requests/kept"] == 21
+    assert "127.0.0.2 is given up" in done.log
+    assert "crawl-delay until" in done.log
+    assert sorted(resumed.pages) == sorted(urls_of(site))
+
+
+async def test_a_host_that_answers_nothing_but_429_is_given_up_once_as_a_whole() -> None:
+    pages, robots = wide(OPEN, 49), wide(answering(status(429, Retry_After="2")), 49)
+    pages.pages = dict.fromkeys(pages.pages, status(429, Retry_After="2"))
+    async with serving(pages, robots):
+        settings = QUICK | {"POLITESSE_MAX_WAIT": 5, "RETRY_TIMES": 2}
+        done = await crawl([*urls_of(pages), *urls_of(robots)], settings)
+    assert 2 <= len(pages.page_paths) <= 3
+    assert pages.robots_count == 1
+    assert 2 <= robots.robots_count <= 3
+    assert robots.page_paths == []
+    assert done.pages == []
+    assert len(done.ignored) == 100
+    assert done.log.count("127.0.0.2 is given up") == done.log.count(f"{robots.base} is given up") == 1
+    assert politesse_stats(done)["hosts/given_up"] == 2
+
+
+async def test_pages_wait_for_the_end_of_a_retry_after() -> None:
+    site = wide(404, 30, status(503, Retry_After="1"))
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"RETRY_TIMES": 2})
+    assert len(done.pages) == 31
+    assert done.ignored == {}
+    assert len(site.page_paths) == 32  # one was answered with 503
+
+
+async def test_pages_outside_of_a_visit_time_are_kept_for_the_next_run(tmp_path: Path) -> None:
+    now = time.time()
+    window = "-".join(time.strftime("%H%M", time.gmtime(now + hours * 3600)) for hours in (6, 7))
+    site = wide(f"User-agent: *\nVisit-time: {window}\n", 20)
+    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    async with serving(site):
+        done = await crawl(urls_of(site), settings)
+        site.robots = OPEN
+        resumed = await crawl([], settings)
+    assert done.pages == []
+    assert done.ignored == {}
+    assert len(resumed.pages) == 21
+
+
+async def test_robots_txt_that_is_unreachable_for_a_whole_run_costs_no_page(tmp_path: Path) -> None:
+    site, nowhere = wide(503, 20), "http://does-not-exist.invalid/"
+    settings = QUICK | {"JOBDIR": str(tmp_path), "POLITESSE_MAX_WAIT": 2}
+    async with serving(site):
+        done = await crawl([*urls_of(site), nowhere], settings)
+        site.robots = OPEN
+        resumed = await crawl([], settings)
+    assert done.ignored == resumed.ignored == {}
+    assert politesse_stats(done)["requests/kept"] == 22
+    assert sorted(resumed.pages) == sorted(urls_of(site))
+    assert politesse_stats(resumed)["requests/kept"] == 1
+    assert f"{nowhere.removesuffix('/')} is given up" in resumed.log

@@ -1,0 +1,104 @@
+"""The journal of a queue on disk: what a run that was killed has pushed and not done."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.utils.request import RequestFingerprinter
+
+from politesse.integrations.scrapy.journal import QueueJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+RUNS: Final[list[Run]] = []
+
+
+@pytest.fixture(autouse=True)
+def _files_are_closed() -> Iterator[None]:
+    yield
+    while RUNS:
+        RUNS.pop().journal._file.close()
+
+
+class Run:
+    """One run of a crawl, with what its engine has under way."""
+
+    def __init__(self, job_dir: Path) -> None:
+        self.under_way: set[Request] = set()
+        slot = SimpleNamespace(inprogress=self.under_way)
+        crawler: Any = SimpleNamespace(
+            engine=SimpleNamespace(_slot=slot), spider=Spider("test"), request_fingerprinter=RequestFingerprinter()
+        )
+        self.journal = QueueJournal(crawler, str(job_dir / "requests.queue"))
+        RUNS.append(self)
+
+    def pending(self) -> list[object]:
+        return [request["url"] for request in self.journal.pending()]
+
+
+def page(name: str) -> Request:
+    return Request(f"http://example.com/{name}")
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A directory of a run that was killed: a is done, b under way, c waits."""
+    run = Run(tmp_path)
+    assert not run.journal.was_killed
+    for name in "abc":
+        run.journal.pushed(page(name))
+    first, second = page("a"), page("b")
+    assert run.journal.popped(first)
+    run.under_way.add(second)
+    assert run.journal.popped(second)
+    return tmp_path
+
+
+def test_what_was_not_done_is_pending_after_a_kill(killed: Path) -> None:
+    run = Run(killed)
+    assert run.journal.was_killed
+    assert run.pending() == ["http://example.com/b", "http://example.com/c"]
+
+
+def test_record_that_was_cut_off_counts_as_not_written(killed: Path) -> None:
+    path = killed / "requests.queue.journal"
+    octets = path.read_bytes()
+    path.write_bytes(octets + octets[:30])
+    run = Run(killed)
+    assert run.pending() == ["http://example.com/b", "http://example.com/c"]
+    run.journal.pushed(page("d"))
+    assert Run(killed).pending()[-1] == "http://example.com/d"
+
+
+def test_request_of_the_run_before_is_skipped_once_for_each_time_that_it_was_done(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    assert first.journal.popped(page("old"))  # it came from the queue that the run found
+    assert first.journal.popped(page("other"))
+    second = Run(tmp_path)
+    assert second.pending() == []
+    assert not second.journal.popped(page("old"))
+    assert second.journal.popped(page("old"))
+
+
+def test_clean_end_leaves_nothing_beside_the_queue(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.journal.pushed(page("a"))
+    run.journal.close({"http://example.com": [0]})
+    assert [path.name for path in tmp_path.iterdir()] == ["requests.queue"]
+    assert Run(tmp_path).journal.state == {"http://example.com": [0]}
+
+
+def test_queue_is_restored_as_the_killed_run_found_it(tmp_path: Path) -> None:
+    file = tmp_path / "requests.queue" / "slot" / "0"
+    file.parent.mkdir(parents=True)
+    file.write_text("as it was")
+    Run(tmp_path)
+    file.write_text("half written")
+    assert Run(tmp_path).journal.was_killed
+    assert file.read_text() == "as it was"
