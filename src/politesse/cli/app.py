@@ -291,3 +291,12 @@ def _run(command: Coroutine[Any, Any, int]) -> NoReturn:
         errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)
         code = 2
     raise typer.Exit(code)
+
+
+def _unwrapped(text: str) -> str:
+    """Return a docstring with each paragraph as one line: typer would keep the ends of its lines in the help."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+for _command in app.registered_commands:
+    _command.help = _unwrapped((_command.callback and _command.callback.__doc__) or "")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+import re
 import subprocess
 import sys
 
@@ -73,3 +75,13 @@ def test_without_its_extra_the_command_names_it(missing: str) -> None:
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_extra() -> None:
     assert "ModuleNotFoundError" in _main_without("politesse.cli.gate_options").stderr
+
+
+@pytest.mark.parametrize("command", ["check", "crawl", "demo", "explain", "filter", "lint"])
+def test_lines_of_the_help_are_filled(command: str) -> None:
+    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"})
+    text = done.stdout.partition("╭")[0].partition("[OPTIONS]")[2]
+    for paragraph in re.split(r"\n\s*\n", text)[1:]:
+        lines = [line.strip() for line in paragraph.strip().splitlines()]
+        for line, following in itertools.pairwise(lines):
+            assert len(line) + 1 + len(following.split()[0]) > 78, line
