@@ -34,8 +34,8 @@ def subclasses(base: type[Exception]) -> list[type[Exception]]:
 
 
 def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
-    for module in ("politesse.queue", "politesse.integrations.aiohttp", "politesse.integrations.httpx"):
-        import_module(module)
+    for module in ("queue", "integrations.aiohttp", "integrations.httpx", "integrations.scrapy"):
+        import_module(f"politesse.{module}")
     tree = drawn()
     public = [
         one for one in subclasses(errors.PolitesseError) if one.__name__[0] != "_" and "tests" not in one.__module__
