@@ -170,7 +170,6 @@ async def test_it_changes_nothing(gate: Gatekeeper, fetcher: ScriptedFetcher, cl
 
 
 async def test_keys_of_pacing_by_domain_have_a_row_of_their_own(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    pytest.importorskip("publicsuffixlist")
     pacing = PacingOptions(key="domain", min_delay_s=2.0)
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
         await gate.check("https://www.example.com/")
