@@ -45,7 +45,7 @@ _WIDEST: Final = 100  # longer lines of prose are hard to read
 _LESS: Final = "FRX"  # as git: no pager for what fits, colours, and the text stays on the screen
 _THEME: Final = Theme({"markdown.code": "bold cyan"})  # rich's own is on black, in a white terminal too
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
-_GUIDE_LINK = re.compile(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)")
+_GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
 _ANY_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
@@ -70,7 +70,7 @@ def print_guide(topic: str, out: Console) -> None:
         out.print(plain(text), soft_wrap=True, end="")
         return
     with out.use_theme(_THEME), out.capture() as capture:
-        out.print(_Guide(text, hyperlinks=False), width=min(out.width, _WIDEST))
+        out.print(_Guide(text, hyperlinks=False), width=min(out.width, _WIDEST), crop=False)
     formatted = capture.get()
     if formatted.count("\n") < out.height or not _page(formatted, out):
         out.file.write(formatted)
@@ -95,16 +95,18 @@ def _nearest(topic: str) -> str:
 
 
 def _with_commands(text: str) -> str:
-    """Return a guide that names the command instead of a link to another guide."""
+    """Return a guide that names, beside the label of a link to another guide, the command that shows it."""
     parts = _FENCED.split(text)
     parts[::2] = (_GUIDE_LINK.sub(_as_command, prose) for prose in parts[::2])
     return "".join(parts)
 
 
 def _as_command(link: re.Match[str]) -> str:
-    label, topic = link.groups()
+    opening, label, topic, closing = link.groups()
     command = f"`politesse guide {topic}`"
-    return command if label.strip("`").lower() == topic else f"{label} ({command})"
+    if opening and closing and label.strip("`").lower() == topic:
+        return f"({command})"
+    return f"{opening}{label} ({command}){closing}"
 
 
 def _page(text: str, out: Console) -> bool:
