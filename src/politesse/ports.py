@@ -273,6 +273,10 @@ class TurnRequest(NamedTuple):
     url: str = ""
 
 
+# Tools that read its annotations look for their names in this module.
+TurnRequest.__new__.__module__ = __name__
+
+
 @dataclass(frozen=True, slots=True)
 class HostPace:
     """What a pacer knows of one busy host, at one moment.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import _get_running_loop
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -26,7 +27,7 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
@@ -229,9 +230,9 @@ class SharedPacer:
         if common is None or not common.gates:
             common = _COMMON[key] = _Common(self._options, self._make, self._clock)
         elif common.options != self._options:
+            differing = ", ".join(_differing(common.options, self._options))
             raise ConfigurationError(
-                f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not "
-                f"{common.options!r} and {self._options!r}"
+                f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not {differing}"
             )
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
@@ -240,6 +241,14 @@ class SharedPacer:
         for host, limits in self._limits.items():
             common.pacer.set_limits(host, *limits)
         return common
+
+
+def _differing(one: PacingOptions, other: PacingOptions) -> Iterator[str]:
+    """Yield the options that differ, with both values."""
+    for field in fields(one):
+        name = field.name
+        if (value := getattr(one, name)) != (other_value := getattr(other, name)):
+            yield f"{name}={value!r} and {name}={other_value!r}"
 
 
 def _closed_during(request: TurnRequest) -> ClosedError:

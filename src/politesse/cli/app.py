@@ -18,6 +18,7 @@ from politesse.cli.demo import run as run_demo
 from politesse.cli.explain_command import explain_url
 from politesse.cli.filter_command import filter_stdin
 from politesse.cli.gate_options import GateOptions
+from politesse.cli.guide_command import print_guide, print_topics
 from politesse.cli.lint_command import lint_all, print_codes
 
 if TYPE_CHECKING:
@@ -271,6 +272,23 @@ def demo(
     was fetched, or sooner than its server or the crawler's own floor permits; else 1.
     """
     _run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
+
+
+@app.command()
+def guide(
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="One of the topics; without, list them.")] = None,
+) -> None:
+    """Show a guide, or list the guides: one topic each, with programs to copy.
+
+    In a terminal, a guide that is longer than the screen is shown in $PAGER or less. Elsewhere it is Markdown.
+    """
+    if topic is None:
+        print_topics(output())
+        return
+    try:
+        print_guide(topic, output())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _gate_options(agent: str, timeout_s: float) -> GateOptions:
