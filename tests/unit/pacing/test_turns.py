@@ -347,7 +347,7 @@ async def test_report_mode_skips_a_site_that_is_too_slow_and_says_so(clock: Manu
     fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\n"})
     pacing = PacingOptions(max_crawl_delay_s=100, on_long_crawl_delay="skip")
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing, mode="report") as gate:
-        with pytest.raises(Disallowed, match="^disallowed: .*1000 s") as caught:
+        with pytest.raises(Disallowed, match=r"^disallowed: .*1000 s") as caught:
             await anext(_turns(gate, f"{SITE}/x"))
         assert not caught.value.verdict
         assert gate.statistics().denied == {Reason.TOO_SLOW: 1}
