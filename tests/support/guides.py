@@ -51,6 +51,14 @@ _AGE = re.compile(r"\b\d+(\.\d+)? s old")
 _ERROR = re.compile(r'^(Traceback \(most recent call last\)|  File "<)', re.MULTILINE)
 _PROMPTS = re.compile("[\x1e\x1f]")
 _PRELUDE: Final = 'import sys; sys.ps1, sys.ps2 = "\\x1e", "\\x1f"; del sys\n'
+# From 3.13 on, `python -m asyncio` reads statements of several lines from a terminal only: with the console of 3.12
+# they can be piped, too. That console is the stricter one about blank lines.
+_PIPED: Final = """\
+import code, runpy, _pyrepl.console
+_pyrepl.console.InteractiveColoredConsole = code.InteractiveConsole
+runpy.run_module("asyncio", run_name="__main__")
+"""
+_CONSOLE: Final = ("-m", "asyncio") if sys.version_info < (3, 13) else ("-c", _PIPED)
 _RUNS: Final = {"sh", "python"}
 _LANGUAGES: Final = _RUNS | {"py", "json", "text"}
 
@@ -220,7 +228,7 @@ class _Run:
             return []
         lines = [(block, number, line) for block in blocks for number, line in _pasted(block)]
         text = _PRELUDE + "".join(f"{self._local(line)}\n" for _, _, line in lines)
-        process = await self._start([sys.executable, "-W", "error", "-m", "asyncio"], asyncio.subprocess.PIPE)
+        process = await self._start([sys.executable, "-W", "error", *_CONSOLE], asyncio.subprocess.PIPE)
         assert process.stdin is not None
         process.stdin.write(text.encode())
         process.stdin.write_eof()

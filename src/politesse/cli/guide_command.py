@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from rich.markdown import CodeBlock, Markdown
 from rich.rule import Rule
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.theme import Theme
 
 from politesse.cli.console import plain
@@ -52,9 +53,16 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 def print_topics(out: Console) -> None:
     """Print each topic with the first sentence of its guide."""
+    sentences = {topic: _first_sentence(_read(topic)) for topic in TOPICS}
+    if out.is_terminal:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for topic, sentence in sentences.items():
+            table.add_row(plain(topic, "bold cyan"), plain(sentence))
+        out.print(table)
+        return
     widest = max(map(len, TOPICS))
-    for topic in TOPICS:
-        out.print(plain(f"{topic:{widest}}  {_first_sentence(_read(topic))}"), soft_wrap=True)
+    for topic, sentence in sentences.items():
+        out.print(plain(f"{topic:{widest}}  {sentence}"), soft_wrap=True)
 
 
 def print_guide(topic: str, out: Console) -> None:
