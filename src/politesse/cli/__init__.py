@@ -21,6 +21,8 @@ from __future__ import annotations
 import io
 import sys
 
+from politesse._text import needs_extra
+
 
 def main() -> None:
     """Run the command; exits with 2 if the extra ``cli`` is not installed."""
@@ -32,6 +34,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        sys.stderr.write(f"politesse: the command needs {error.name}; run: pip install 'politesse[cli]'\n")
+        sys.stderr.write(f"politesse: {needs_extra('the command', 'cli')} ({error})\n")
         sys.exit(2)
     app()

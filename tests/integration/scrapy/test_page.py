@@ -158,5 +158,5 @@ async def test_missing_extra_is_logged_once_and_headers_still_count(tmp_path: Pa
         "/text": ([HEADER], False),
     }
     assert done.log.count("WARNING: The METAs of pages are not read") == 1
-    assert "pip install 'politesse[html]'" in done.log
+    assert "pip install '.[html]'" in done.log
     assert "Traceback" not in done.log

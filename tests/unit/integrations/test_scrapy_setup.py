@@ -59,7 +59,9 @@ def enabled(settings: Settings) -> list[Any]:
 
 def test_missing_scrapy_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scrapy", None)
-    with pytest.raises(ImportError, match=r"needs Scrapy; run: pip install 'politesse\[scrapy\]'"):
+    with pytest.raises(
+        ImportError, match=r"needs the extra 'scrapy'; in a checkout of politesse, run: pip install '\.\[scrapy\]'"
+    ):
         check_scrapy()
 
 
@@ -89,7 +91,7 @@ def test_package_does_not_import_without_scrapy(monkeypatch: pytest.MonkeyPatch)
     for name in [name for name in sys.modules if name.startswith("politesse.integrations.scrapy")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scrapy", None)
-    with pytest.raises(ImportError, match=r"politesse\[scrapy\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[scrapy\]'"):
         importlib.import_module("politesse.integrations.scrapy")
 
 
