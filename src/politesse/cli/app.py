@@ -203,12 +203,13 @@ def crawl(
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
     a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
 
-    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable,
-    or is disallowed and was given as URL; 2 for an error in the options or in writing; 130 after Ctrl-C.
+    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable or
+    its site makes it wait too long, or is disallowed and was given as URL; 2 for an error in the options or in writing;
+    130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
-    disallowed: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more.
     """
     try:
         plan = CrawlPlan.of(
