@@ -63,7 +63,16 @@ class BusyHosts:
         """Keep a permit that starts while another one holds its slot."""
         self._beside.setdefault(slot, []).append(permit)
 
-    def end_beside(self, slot: Slot, permit: Started) -> None:
+    def end(self, slot: Slot, permit: Started) -> None:
+        """Let go of a permit of a slot."""
+        if slot.in_flight == 1:
+            slot.holder = None
+        else:
+            self._end_beside(slot, permit)
+        slot.in_flight -= 1
+        slot.ready_for = None
+
+    def _end_beside(self, slot: Slot, permit: Started) -> None:
         """Let go of one of several permits of a slot."""
         beside = self._beside[slot]
         if slot.holder is permit:

@@ -228,10 +228,10 @@ class LocalPacer:
         """End a request."""
         if permit.answered_s is None:
             self.answered(permit, slot, None, NO_HEADERS)
-        if slot.in_flight == 1:  # as ``_leave``, without the call
+        if slot.in_flight == 1:  # as ``BusyHosts.end``, without the call
             slot.holder, slot.in_flight, slot.ready_for = None, 0, None
         else:
-            self._leave(slot, permit)
+            self._busy.end(slot, permit)
         if slot.options.max_concurrent == 1:
             slot.last_mono = self._monotonic()
             slot.marks += 1
@@ -239,7 +239,7 @@ class LocalPacer:
 
     def given_back(self, permit: LocalPermit, slot: Slot) -> None:
         """Take back a permit with which no request was made."""
-        self._leave(slot, permit)
+        self._busy.end(slot, permit)
         slot.unmark(permit)
         self._arm(slot)
 
@@ -308,14 +308,6 @@ class LocalPacer:
         if not self._held_long.is_armed:
             self._held_long.arm()
         return permit
-
-    def _leave(self, slot: Slot, permit: LocalPermit) -> None:
-        if slot.in_flight == 1:
-            slot.holder = None
-        else:
-            self._busy.end_beside(slot, permit)
-        slot.in_flight -= 1
-        slot.ready_for = None
 
     def _join(
         self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from politesse import Dialect, InvalidURL, __version__
 from politesse._text import printable
+from politesse.cli import INTERRUPTED
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import abandon_output, errors, output, plain
 from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls
@@ -23,8 +24,6 @@ from politesse.cli.lint_command import lint_all, print_codes
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-
-_INTERRUPTED: Final = 130  # what a shell shows for a program that Ctrl-C ended: 128 and SIGINT
 
 app = typer.Typer(
     name="politesse",
@@ -204,12 +203,13 @@ def crawl(
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
     a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
 
-    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable,
-    or is disallowed and was given as URL; 2 for an error in the options or in writing; 130 after Ctrl-C.
+    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable or
+    its site makes it wait too long, or is disallowed and was given as URL; 2 for an error in the options or in writing;
+    130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
-    disallowed: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more.
     """
     try:
         plan = CrawlPlan.of(
@@ -303,7 +303,7 @@ def _run(command: Coroutine[Any, Any, int]) -> NoReturn:
     try:
         code = asyncio.run(command)
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
     except OSError as error:  # a full disk, no free port
         abandon_output()
         errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)

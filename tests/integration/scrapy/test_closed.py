@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.scrapy.crawling import (
-    ADDON,
-    Crawl,
-    Site,
-    answering,
-    crawl,
-    html,
-    in_turn,
-    serving,
-    status,
-    text,
-)
+from tests.integration.scrapy.crawling import OPEN, QUICK, Site, answering, crawl, html, in_turn, serving, status, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +16,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 pytestmark = pytest.mark.realtime
-
-QUICK: Final = ADDON | {
-    "DOWNLOAD_DELAY": 0,
-    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
-    "POLITESSE_CACHE": {"retry_min_s": 1.0},
-}
-OPEN: Final = "User-agent: *\nAllow: /\n"
 
 
 def wide(robots: object, number: int, first: Callable[[], web.Response] | None = None) -> Site:
@@ -47,12 +29,6 @@ def wide(robots: object, number: int, first: Callable[[], web.Response] | None =
 
 def urls_of(site: Site) -> list[str]:
     return [f"{site.base}{path}" for path in site.pages]
-
-
-def politesse_stats(done: Crawl) -> dict[str, int | str]:
-    return {
-        name.removeprefix("politesse/"): value for name, value in done.stats.items() if name.startswith("politesse/")
-    }
 
 
 async def test_pages_wait_for_a_robots_txt_that_is_unreachable_for_a_time() -> None:
@@ -90,7 +66,7 @@ async def test_pages_of_a_host_that_closes_for_longer_than_the_longest_wait_are_
     assert done.pages == []
     assert done.ignored == {}
     assert done.stats["finish_reason"] == "finished"
-    stats = politesse_stats(done)
+    stats = done.politesse_stats()
     assert stats["requests/given_up"] == stats["requests/kept"] == len(urls)
     assert stats["hosts/closed"] == stats["hosts/given_up"] == 1
     assert sorted(resumed.pages) == sorted(urls)
@@ -108,8 +84,8 @@ async def test_pages_of_a_host_that_is_given_up_end_in_their_errbacks_without_a_
     for why in done.ignored.values():
         assert why.startswith("IgnoreRequest: No turn at 127.0.0.2 within 3600 s")
         assert "retry-after" in why
-    assert politesse_stats(done)["requests/given_up"] == 20
-    assert "requests/kept" not in politesse_stats(done)
+    assert done.politesse_stats()["requests/given_up"] == 20
+    assert "requests/kept" not in done.politesse_stats()
 
 
 async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the_same() -> None:
@@ -118,7 +94,7 @@ async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the
         done = await crawl(urls_of(site), QUICK | {"POLITESSE_MAX_WAIT": 0}, errback_raises=True)
     assert set(done.ignored) == set(urls_of(site))
     assert done.stats["finish_reason"] == "finished"
-    assert done.stats["spider_exceptions/ValueError"] == politesse_stats(done)["requests/given_up"] == 10
+    assert done.stats["spider_exceptions/ValueError"] == done.politesse_stats()["requests/given_up"] == 10
 
 
 async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_next_run(tmp_path: Path) -> None:
@@ -130,7 +106,7 @@ async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_nex
         resumed = await crawl([], settings)
     assert done.pages == []
     assert done.ignored == {}
-    assert politesse_stats(done)["requests/kept"] == 21
+    assert done.politesse_stats()["requests/kept"] == 21
     assert "127.0.0.2 is given up" in done.log
     assert "crawl-delay until" in done.log
     assert sorted(resumed.pages) == sorted(urls_of(site))
@@ -149,7 +125,7 @@ async def test_a_host_that_answers_nothing_but_429_is_given_up_once_as_a_whole()
     assert done.pages == []
     assert len(done.ignored) == 100
     assert done.log.count("127.0.0.2 is given up") == done.log.count(f"{robots.base} is given up") == 1
-    assert politesse_stats(done)["hosts/given_up"] == 2
+    assert done.politesse_stats()["hosts/given_up"] == 2
 
 
 async def test_pages_wait_for_the_end_of_a_retry_after() -> None:
@@ -183,7 +159,7 @@ async def test_robots_txt_that_is_unreachable_for_a_whole_run_costs_no_page(tmp_
         site.robots = OPEN
         resumed = await crawl([], settings)
     assert done.ignored == resumed.ignored == {}
-    assert politesse_stats(done)["requests/kept"] == 22
+    assert done.politesse_stats()["requests/kept"] == 22
     assert sorted(resumed.pages) == sorted(urls_of(site))
-    assert politesse_stats(resumed)["requests/kept"] == 1
+    assert resumed.politesse_stats()["requests/kept"] == 1
     assert f"{nowhere.removesuffix('/')} is given up" in resumed.log

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.integration.scrapy.crawling import (
-    ADDON,
+    OPEN,
+    QUICK,
     Site,
     answering,
     crawl,
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.realtime
 
-QUICK: Final = ADDON | {
-    "DOWNLOAD_DELAY": 0.02,
-    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
-    "POLITESSE_CACHE": {"retry_min_s": 1.0},
-}
+PACED: Final = QUICK | {"DOWNLOAD_DELAY": 0.02}
 RUNS: Final = 4
 
 
@@ -47,7 +44,7 @@ def tree(robots: object, width: int) -> Site:
 
 def sites() -> list[Site]:
     slow = "User-agent: *\nCrawl-delay: 0.3\n"
-    shut = answering(in_turn(status(503), text("User-agent: *\nAllow: /\n")))
+    shut = answering(in_turn(status(503), text(OPEN)))
     return [tree(404, 5), tree(slow, 3), tree(shut, 4)]
 
 
@@ -67,7 +64,7 @@ async def crawl_in_runs(number: int, all_sites: list[Site], settings: dict[str, 
 async def test_every_page_is_fetched_exactly_once_however_often_the_crawl_is_interrupted(tmp_path: Path) -> None:
     all_sites = sites()
     async with serving(*all_sites):
-        await crawl_in_runs(signal.SIGINT, all_sites, QUICK | {"JOBDIR": str(tmp_path)})
+        await crawl_in_runs(signal.SIGINT, all_sites, PACED | {"JOBDIR": str(tmp_path)})
     for site in all_sites:
         assert Counter(site.page_paths) == Counter(site.pages.keys())
 
@@ -80,11 +77,11 @@ async def test_a_request_that_waits_for_robots_txt_when_the_crawl_is_interrupted
 
     async def robots(request: object) -> object:
         await asyncio.sleep(next(waits_s, 0.0))
-        return text("User-agent: *\nAllow: /\n")()
+        return text(OPEN)()
 
     site.robots = robots  # type: ignore[assignment]
     async with serving(site):
-        settings = QUICK | {"JOBDIR": str(tmp_path)}
+        settings = PACED | {"JOBDIR": str(tmp_path)}
         urls = [f"{site.base}/"]
         await crawl_until(signal.SIGINT, lambda: bool(site.robots_headers), urls, settings)
         done = await crawl(urls, settings)
@@ -95,7 +92,7 @@ async def test_a_request_that_waits_for_robots_txt_when_the_crawl_is_interrupted
 async def test_every_page_is_fetched_in_the_end_however_often_the_crawl_is_killed(tmp_path: Path) -> None:
     all_sites = sites()
     async with serving(*all_sites):
-        await crawl_in_runs(signal.SIGKILL, all_sites, QUICK | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.15})
+        await crawl_in_runs(signal.SIGKILL, all_sites, PACED | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.15})
     for site in all_sites:
         assert set(site.page_paths) == set(site.pages)
         # Only pages that were under way, or in their callback, are fetched again.
