@@ -20,16 +20,12 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Final
-
-INTERRUPTED: Final = 130
-"""What a shell shows for a program that Ctrl-C ended: 128 and SIGINT."""
 
 from politesse._text import needs_extra
 
 
 def main() -> None:
-    """Run the command; exits with 2 if the extra ``cli`` is not installed. Ctrl-C ends it at any time with 130."""
+    """Run the command; exits with 2 if the extra ``cli`` is not installed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is no error
@@ -40,6 +36,4 @@ def main() -> None:
             raise
         sys.stderr.write(f"politesse: {needs_extra('the command', 'cli')} ({error})\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     app()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
 from politesse import Dialect, InvalidURL, __version__
 from politesse._text import printable
-from politesse.cli import INTERRUPTED
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import abandon_output, errors, output, plain
 from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls
@@ -24,6 +23,8 @@ from politesse.cli.lint_command import lint_all, print_codes
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+_INTERRUPTED: Final = 130  # what a shell shows for a program that Ctrl-C ended: 128 and SIGINT
 
 app = typer.Typer(
     name="politesse",
@@ -303,7 +304,7 @@ def _run(command: Coroutine[Any, Any, int]) -> NoReturn:
     try:
         code = asyncio.run(command)
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        code = _INTERRUPTED
     except OSError as error:  # a full disk, no free port
         abandon_output()
         errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)
