@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-ADDRESSES: Final = tuple(f"127.0.0.{n}" for n in range(1, len(BLUEPRINTS) + 1))
-"""One for each origin: a crawler paces hosts, whatever their ports, and here each origin is to be a host."""
+_NAMES: Final = [blueprint.name for blueprint in BLUEPRINTS]
+ADDRESSES: Final = tuple(f"127.0.0.{1 + _NAMES.index(one.beside or one.name)}" for one in BLUEPRINTS)
+"""One for each host: a crawler paces hosts, whatever their ports. A robots.txt is for one port only."""
 
-BUSY: Final = SiteAnswer(429, "too many", retry_after_s=1)
+BUSY: Final = SiteAnswer(429, "too many", retry_after_s=2)
 _WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
 
 
@@ -84,6 +85,8 @@ class SiteServer:
         headers = {"Content_Type": f"{answer.content_type}; charset=utf-8"}
         if answer.retry_after_s is not None:
             headers["Retry_After"] = str(answer.retry_after_s)
+        if answer.max_age_s is not None:
+            headers["Cache_Control"] = f"max-age={answer.max_age_s}"
         if answer.location:
             headers["Location"] = answer.location.format_map(self._addresses)
         octets = response(answer.status, answer.body.encode(), **headers)
@@ -110,7 +113,8 @@ class SiteServer:
 class LittleWeb:
     """All servers of the demo, on free ports of the loopback interface; an async context manager.
 
-    Each has an address of its own where the system answers on all of 127/8, as Linux does; else it is on 127.0.0.1.
+    Each host has an address of its own where the system answers on all of 127/8, as Linux does; else all are at
+    127.0.0.1.
 
     Args:
         pages: how many pages to make, about.
@@ -118,7 +122,7 @@ class LittleWeb:
 
     Attributes:
         servers: one for each origin.
-        sharing: how many of them have no address of their own.
+        sharing: how many of them are at 127.0.0.1 because there is no address for their host.
     """
 
     def __init__(self, pages: int, seed: int) -> None:
@@ -132,7 +136,7 @@ class LittleWeb:
         # The pages link across origins: so all addresses are known before the first page is made.
         listening = [await self._listen(place, address) for place, address in enumerate(ADDRESSES)]
         addresses = {blueprint.name: one.origin for blueprint, one in zip(BLUEPRINTS, listening, strict=True)}
-        self.sharing = len(listening) - len({one.address for one in listening})
+        self.sharing = sum(one.address != address for one, address in zip(listening, ADDRESSES, strict=True))
         self.servers = [SiteServer(site, addresses) for site in make_sites(addresses, self._pages, self._seed)]
         return self
 

@@ -1,4 +1,4 @@
-"""The little web of the demo: eight origins, what they answer for robots.txt, and pages made for their rules.
+"""The little web of the demo: nine origins, what they answer for robots.txt, and pages made for their rules.
 
 Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt; so is
 the pace that an origin states. No parser and no matcher is involved.
@@ -62,6 +62,11 @@ Crawl-delay: 3600
 
 User-agent: politessedemo
 Disallow: /*/print$
+"""
+
+EXPIRES_TXT: Final = """\
+User-agent: *
+Disallow: /old/
 """
 
 HTML: Final = """\
@@ -139,13 +144,14 @@ BLUEPRINTS: Final = (
         asks="Request-rate: 40/1s",
         asks_s=0.025,
     ),
-    Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),)),
     Blueprint(
-        "html",
-        (SiteAnswer(200, HTML, "text/html"),),
-        (_ARTICLES, _MOVED, _TEMPTING),
+        "expires",
+        (SiteAnswer(200, EXPIRES_TXT, max_age_s=2),),
+        (_ARTICLES, _MOVED, Family("Disallow: /old/", forbidden=True, target="/old/{n}")),
         busy_at=frozenset({5, 15}),
     ),
+    Blueprint("html", (SiteAnswer(200, HTML, "text/html"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),), beside="not found"),
 )
 
 
