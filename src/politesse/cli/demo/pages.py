@@ -65,7 +65,7 @@ class Blueprint:
         name: for people.
         robots: the answers for robots.txt, one after the other; the last one stays; none at all for no answer.
         families: its pages; all forbidden where there is never an answer for robots.txt.
-        files: what else it answers, by target.
+        files: what else it answers, by target: one answer after the other; the last one stays.
         asks: the line of its robots.txt that states a pace; empty for none.
         asks_s: the pause between two requests that this line means, in seconds.
         busy_at: which page requests, counted from 1, it answers with 429 and Retry-After.
@@ -75,7 +75,7 @@ class Blueprint:
     name: str
     robots: tuple[SiteAnswer, ...]
     families: tuple[Family, ...]
-    files: Mapping[str, SiteAnswer] = field(default_factory=dict)
+    files: Mapping[str, tuple[SiteAnswer, ...]] = field(default_factory=dict)
     asks: str = ""
     asks_s: float = 0.0
     busy_at: frozenset[int] = frozenset()

@@ -107,7 +107,8 @@ def audit(servers: Sequence[SiteServer], floor_s: float, min_lifetime_s: float =
         for hit in server.log:
             if hit.page is not None and hit.status == _OK:
                 offered.update(hit.page.links)
-    return [_row(server, offered, floor_s, min_lifetime_s) for server in servers]
+    files = [(server, hit) for server in servers for hit in server.log if hit.target in server.site.blueprint.files]
+    return [_row(server, offered, _judged(server, files, floor_s), min_lifetime_s, floor_s) for server in servers]
 
 
 def exit_code(rows: Sequence[Row]) -> int:
@@ -115,13 +116,12 @@ def exit_code(rows: Sequence[Row]) -> int:
     return 1 if any(row.violations or row.missed for row in rows) else 0
 
 
-def _row(server: SiteServer, offered: set[Page], floor_s: float, min_lifetime_s: float) -> Row:
+def _row(server: SiteServer, offered: set[Page], judge: TraceJudge, min_lifetime_s: float, floor_s: float) -> Row:
     site, log, blueprint = server.site, server.log, server.site.blueprint
     served = {hit.page for hit in log if hit.page is not None and hit.status in _SERVED}
     allowed = {page for page in site.pages.values() if not page.forbidden}
     asks_more = blueprint.asks_s > floor_s
     pace_s = blueprint.asks_s if asks_more else floor_s
-    judge = _judged(server, floor_s)
     return Row(
         name=blueprint.name,
         answers=tuple(hit.status for hit in log if hit.target == ROBOTS_TXT),
@@ -155,12 +155,18 @@ class _Labels:
         return True
 
 
-def _judged(server: SiteServer, floor_s: float) -> TraceJudge:
+def _judged(server: SiteServer, files: Sequence[tuple[SiteServer, Hit]], floor_s: float) -> TraceJudge:
+    """Return the judge after the trace of a site: its pages, its robots.txt, and the files that this redirects to."""
     promises = Promises(min_delay_s=floor_s, min_refetch_s=RETRY_MIN_S, slack_s=TICKS_S, wall_slack_s=WALL_SLACK_S)
     address = server.site.address
     judge = TraceJudge({Origin.of(address): _Labels(server.site)}, promises)
-    # Any other file is the robots.txt of another origin, by a redirect: it is no part of the pace here.
-    judge.judge(_exchange(hit, address) for hit in server.log if hit.page is not None or hit.target == ROBOTS_TXT)
+    targets = {hit.location for hit in server.log if hit.target == ROBOTS_TXT and hit.location}
+    # Any other file here is the robots.txt of another origin, by a redirect: it is no part of the pace here.
+    trace = [_exchange(hit, address) for hit in server.log if hit.page is not None or hit.target == ROBOTS_TXT]
+    for other, hit in files:
+        if other.site.address + hit.target in targets:
+            trace.append(_exchange(hit, other.site.address))
+    judge.judge(trace)
     return judge
 
 
@@ -168,7 +174,8 @@ def _exchange(hit: Hit, address: str) -> Exchange:
     """Return a hit as an exchange; when a page request without an answer was given up, the server cannot know."""
     given_up = hit.page is not None and hit.status is None
     ended_mono = hit.started_mono if given_up else float("inf") if hit.ended_mono is None else hit.ended_mono
-    return Exchange(address + hit.target, hit.started_mono, ended_mono, hit.status or 0, hit.retry_after_s)
+    url, location = address + hit.target, hit.location or None
+    return Exchange(url, hit.started_mono, ended_mono, hit.status or 0, hit.retry_after_s, location=location)
 
 
 def _stale(server: SiteServer, min_lifetime_s: float) -> Iterator[Violation]:
@@ -192,5 +199,8 @@ def _unknown(server: SiteServer) -> list[Violation]:
     return [
         Violation(Kind.UNKNOWN, server.site.address + hit.target)
         for hit in server.log
-        if hit.page is None and hit.target != ROBOTS_TXT and hit.status != _OK
+        if hit.page is None
+        and hit.status != _OK
+        and hit.target != ROBOTS_TXT
+        and hit.target not in server.site.blueprint.files
     ]

@@ -100,10 +100,15 @@ BLUEPRINTS: Final = (
             Family("Disallow: /files%2Fold", forbidden=True, target="/files%2Fold/{n}"),
             Family("", forbidden=False, target="/files/old/{n}"),
         ),
-        {"/shared/robots.txt": SiteAnswer(200, SHARED_TXT)},
     ),
     Blueprint("not found", (SiteAnswer(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
-    Blueprint("forbidden", (SiteAnswer(403, "not for you"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint(
+        "forbidden",
+        (SiteAnswer(403, "not for you"),),
+        (_ARTICLES, _MOVED, _TEMPTING),
+        # A 429 of another host: it closes the site that redirects here, whose own host stays open.
+        {"/shared/robots.txt": (SiteAnswer(429, retry_after_s=2), SiteAnswer(200, SHARED_TXT))},
+    ),
     Blueprint(
         "recovers",
         (SiteAnswer(503, retry_after_s=1), SiteAnswer(503, retry_after_s=2), SiteAnswer(200, RECOVERS_TXT)),
@@ -132,7 +137,7 @@ BLUEPRINTS: Final = (
     ),
     Blueprint(
         "redirects",
-        (SiteAnswer(301, location="{wildcards}/shared/robots.txt"),),
+        (SiteAnswer(301, location="{forbidden}/shared/robots.txt"),),
         (
             _ARTICLES,
             _MOVED,
