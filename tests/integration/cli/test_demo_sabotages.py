@@ -1,0 +1,82 @@
+"""Proof that the demo can fail: crawls through gates that cheat, each in one way."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from rich.console import Console
+
+from politesse import FetchOptions
+from politesse.cli import demo
+from politesse.cli.demo import Plan, run
+from politesse.testing.violations import Kind
+from tests.integration.cli.demo_output import ORIGINS, PACES, kinds_in, table_of
+from tests.integration.cli.sabotages import SABOTAGES, UNFETCHED, crawler_for
+
+pytestmark = [
+    pytest.mark.realtime,  # a Retry-After, a black hole and a pace are waited for
+    pytest.mark.filterwarnings("ignore:none of the product tokens"),  # a gate that takes another agent's group
+]
+
+SMALL = Plan(pages=200, tasks=20, seed=1)
+_AT_ONCE = 10  # more would slow each other down, and hide that a pause is too short
+
+
+@pytest.fixture(scope="module")
+def sabotaged_runs() -> dict[str, tuple[int, str]]:
+    """Exit code and output of the demo through each gate that cheats; several at once, since each mostly waits."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def run_one(name: str) -> tuple[int, str]:
+        async with free:
+            out = io.StringIO()
+            code = await run(Console(file=out, width=80), SMALL, SABOTAGES[name][0])
+            return code, out.getvalue()
+
+    async def run_all() -> list[tuple[int, str]]:
+        return await asyncio.gather(*map(run_one, SABOTAGES))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(demo, "Crawler", crawler_for)
+        # What is proved here does not depend on how long a robots.txt that never comes is waited for.
+        patched.setattr(demo, "FETCH", FetchOptions(connect_timeout_s=0.8, total_timeout_s=0.8))
+        patched.setattr(demo, "UNREACHABLE_S", 3.5)
+        patched.setattr(demo, "_PAGE_TIMEOUT_S", 1.0)
+        return dict(zip(SABOTAGES, asyncio.run(run_all()), strict=True))
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_gate_that_cheats_fails_and_what_it_did_is_reported(
+    name: str, sabotaged_runs: dict[str, tuple[int, str]]
+) -> None:
+    code, out = sabotaged_runs[name]
+    _, found = SABOTAGES[name]
+    kinds = found - {UNFETCHED}
+    whole = table_of(out)["all"]
+    assert code == 1
+    assert "✓" not in out
+    assert kinds_in(out) >= kinds
+    assert (whole.broken > 0) is bool(kinds)
+    assert (Kind.FORBIDDEN in kinds_in(out)) is (Kind.FORBIDDEN in kinds)
+    assert (whole.left > 0) is (UNFETCHED in found)
+    assert all(f"{kind}: http://127.0.0." in out for kind in kinds if len(kinds_in(out)) == 1)
+
+
+@pytest.mark.parametrize("name", ["floor", "from start", "deaf"])
+def test_a_fault_of_one_kind_is_reported_as_no_other(name: str, sabotaged_runs: dict[str, tuple[int, str]]) -> None:
+    assert kinds_in(sabotaged_runs[name][1]) == SABOTAGES[name][1]
+
+
+def test_only_origins_with_a_pace_slower_than_the_floor_are_crawled_too_fast_at_the_floor(
+    sabotaged_runs: dict[str, tuple[int, str]],
+) -> None:
+    table = table_of(sabotaged_runs["floor"][1])
+    assert {name for name in ORIGINS if table[name].broken} == set(PACES)
+    assert all(15 <= (table[name].gap_ms or 0) < pace_ms for name, (pace_ms, _) in PACES.items())
+
+
+def test_a_gate_that_grants_at_once_is_seen_to_in_the_gaps(sabotaged_runs: dict[str, tuple[int, str]]) -> None:
+    table = table_of(sabotaged_runs["pushy"][1])
+    assert all((table[name].gap_ms or 0) < 0 for name in ("wildcards", "not found", "forbidden"))
