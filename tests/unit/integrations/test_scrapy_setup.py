@@ -94,9 +94,7 @@ def test_package_does_not_import_without_scrapy(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("answer", [False, RuntimeError("no reactor is installed")])
-def test_other_reactor_is_refused_when_a_crawl_starts(
-    monkeypatch: pytest.MonkeyPatch, answer: bool | Exception
-) -> None:  # noqa: FBT001
+def test_other_reactor_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
     def is_asyncio_available() -> bool:
         if isinstance(answer, Exception):
             raise answer

@@ -67,8 +67,8 @@ class PoliteDownloader(Downloader):
 
     The pause before the next request to a host counts from the end of the previous one, and one request is sent at a
     time, whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its
-    host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. Those of ``data:``
-    and ``file:`` have no host.
+    host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. Those of
+    ``data:`` and ``file:`` have no host, and no delay.
 
     A request that does not come from the scheduler, and would wait longer than ``POLITESSE_MAX_WAIT`` seconds, is
     ignored (stat ``politesse/too_far``).
@@ -177,6 +177,12 @@ class PoliteDownloader(Downloader):
         if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         return failure
+
+    def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
+        key, slot = super()._get_slot(request)
+        if not key:
+            slot.delay = 0.0  # no host: there is nothing to be polite to
+        return key, slot
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         origin = None if ROBOTS_TXT in request.meta else origin_of(request)
