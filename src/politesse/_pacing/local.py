@@ -171,12 +171,26 @@ class LocalPacer:
 
     def lines(self, host: str, /) -> tuple[PacedLine]:
         """Return the line of ``host``."""
-        return (PacedLine(self, host, self._busy.options(host).max_concurrent),)
+        slot = self._slots.get(host)
+        options = self._busy.options(host) if slot is None else slot.options
+        return (PacedLine(self, host, options.max_concurrent),)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""
         if (slot := self._busy.limit(host, min_delay_s, max_concurrent)) is not None:
             self._arm(slot)
+
+    def bind(self, gate: object, host: str, options: PacingOptions) -> None:
+        """Have ``host`` bound by the options of a gate, beside those of other gates, while it is busy."""
+        slot = self._busy.slot(host, self._monotonic())
+        if self._busy.bind(slot, gate, options):
+            self._arm(slot)
+
+    def unbind(self, gate: object) -> None:
+        """Have no host bound by the options of a gate any more."""
+        for slot in self._slots.values():
+            if self._busy.bind(slot, gate, None):
+                self._arm(slot)
 
     async def aclose(self) -> None:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""

@@ -138,6 +138,7 @@ class Site:
     page_s: float = 0.0
     base: str = ""
     exchanges: list[Exchange] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)  # of each exchange
     robots_headers: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -168,6 +169,7 @@ class Site:
 
     def _note(self, request: web.BaseRequest, started: float, response: web.StreamResponse) -> None:
         retry_after = response.headers.get("Retry-After")
+        self.agents.append(request.headers.get("User-Agent", "").partition("/")[0])
         self.exchanges.append(
             Exchange(
                 f"{self.base}{request.path_qs}",

@@ -96,15 +96,20 @@ def test_package_does_not_import_without_scrapy(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("answer", [False, RuntimeError("no reactor is installed")])
-def test_other_reactor_is_refused(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
+def test_other_reactor_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
     def is_asyncio_available() -> bool:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     monkeypatch.setattr("politesse.integrations.scrapy.gate.is_asyncio_available", is_asyncio_available)
-    with pytest.raises(ConfigurationError, match="AsyncioSelectorReactor"):
-        RobotsTxtMiddleware.from_crawler(crawler_with())
+    crawler = crawler_with()
+    for make in (RobotsTxtMiddleware.from_crawler, PoliteDownloader):
+        make(crawler)  # no crawl starts
+    crawler.crawling = True
+    for make in (RobotsTxtMiddleware.from_crawler, PoliteDownloader):
+        with pytest.raises(ConfigurationError, match="AsyncioSelectorReactor"):
+            make(crawler)
 
 
 def test_addon_puts_everything_in_place() -> None:
@@ -235,12 +240,14 @@ async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) 
     [
         ({}, True),
         ({"USER_AGENT": "OtherBot/1.0 (+https://example.com/other)", "POLITESSE_ON_ERROR": "allow"}, True),
-        ({"DOWNLOAD_DELAY": 7.0}, False),
-        ({"DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, False),
-        ({"POLITESSE_PACING": PacingOptions(adaptive_factor=0.0)}, False),
+        ({"DOWNLOAD_DELAY": 7.0}, True),
+        ({"DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, True),
+        ({"POLITESSE_PACING": PacingOptions(adaptive_factor=0.0)}, True),
+        ({"POLITESSE_PACING": PacingOptions(scope="mine")}, False),
+        ({"POLITESSE_PACING": PacingOptions(key="domain")}, False),
     ],
 )
-async def test_gates_of_one_process_share_the_pace_if_their_settings_for_it_are_equal(
+async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_paces_something_else(
     monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, object],
     shares: bool,  # noqa: FBT001
@@ -312,7 +319,7 @@ async def test_robotstxt_user_agent_stands_above_the_header() -> None:
         ("http://example.com/private/../page", "dot segments"),
         ("http://example.com/private/%2e%2E", "dot segments"),
         ("http://example.com/.?query", "dot segments"),
-        ("ftp://example.com/page", "dont_obey_robotstxt"),
+        ("http:/example.com/page", "dont_obey_robotstxt"),
         ("http://1.2.3.4.5/page", "IPv4"),
     ],
 )
@@ -329,7 +336,9 @@ async def test_request_that_no_robots_txt_covers_is_ignored(url: str, why: str) 
     [
         ("data:,text", {}),
         ("file:///etc/hostname", {}),
-        ("ftp://example.com/page", {"dont_obey_robotstxt": True}),
+        ("ftp://example.com/page", {}),
+        ("s3://bucket/key", {}),
+        ("about:config", {}),
         ("http://example.com/page", {"dont_obey_robotstxt": True}),
     ],
 )
@@ -349,9 +358,20 @@ async def test_robots_txt_waits_in_no_slot_of_pages() -> None:
     assert robots.meta["dont_obey_robotstxt"]
 
 
-async def test_request_of_an_unknown_scheme_has_the_slot_that_scrapy_gives_it() -> None:
+@pytest.mark.parametrize(
+    ("url", "slot"),
+    [
+        ("ftp://user@EXAMPLE.com.:2121/page", "example.com"),
+        ("s3://my_bucket/key", "my_bucket"),
+        ("about:config", "mine"),
+        ("file:///etc/hostname", "mine"),
+        ("file://example.com/page", "mine"),
+        ("data:,//example.com/", "mine"),
+    ],
+)
+async def test_request_of_another_scheme_is_paced_by_its_host_if_it_has_one(url: str, slot: str) -> None:
     downloader = PoliteDownloader(crawler_with())
-    assert downloader.get_slot_key(Request("ftp://example.com/page", meta={"download_slot": "mine"})) == "mine"
+    assert downloader.get_slot_key(Request(url, meta={"download_slot": "mine"})) == slot
 
 
 async def test_logged_error_is_printable_and_forges_no_log_line(caplog: pytest.LogCaptureFixture) -> None:

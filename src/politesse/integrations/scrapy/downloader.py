@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
+_HTTP: Final = ("http://", "https://")
+_WITHOUT_HOST: Final = frozenset({"data", "file"})
 
 
 class PutBack(IgnoreRequest):
@@ -61,11 +63,12 @@ class PutBack(IgnoreRequest):
 
 
 class PoliteDownloader(Downloader):
-    """Scrapy's downloader, but every http(s) request takes a turn at its host; for the setting ``DOWNLOADER``.
+    """Scrapy's downloader, but every request takes a turn at its host, if it has one; for the setting ``DOWNLOADER``.
 
     The pause before the next request to a host counts from the end of the previous one, and one request is sent at a
     time, whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its
-    host.
+    host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. Those of
+    ``data:`` and ``file:`` have no host, and no delay.
 
     A request that does not come from the scheduler, and would wait longer than ``POLITESSE_MAX_WAIT`` seconds, is
     ignored (stat ``politesse/too_far``).
@@ -175,6 +178,12 @@ class PoliteDownloader(Downloader):
             return later
         return failure
 
+    def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
+        key, slot = super()._get_slot(request)
+        if not key:
+            slot.delay = 0.0  # no host: there is nothing to be polite to
+        return key, slot
+
     async def _download(self, slot: Slot, request: Request) -> Response:
         origin = None if ROBOTS_TXT in request.meta else origin_of(request)
         if origin is None:
@@ -277,14 +286,37 @@ class PoliteDownloader(Downloader):
 
 
 def origin_of(request: Request) -> Origin | None:
-    """Return the origin of ``request``; None if its URL is not http or https."""
+    """Return the origin that ``request`` is paced by; None if there is none.
+
+    It is that of an http(s) URL. A URL of another scheme has a stand-in, because it is paced by its host alone.
+    """
+    url = request.url
+    if not url.startswith(_HTTP):
+        scheme, _, rest = url.partition(":")
+        if scheme in _WITHOUT_HOST:
+            return None
+        url = f"http:{rest}"
     try:
-        return Origin.of(request.url)
+        return Origin.of(url)
     except InvalidURL:
         return None
 
 
+def slot_of(request: Request) -> str | None:
+    """Return the name of the scheduler's slot for ``request``; None if nothing paces it.
+
+    Only requests of http(s) URLs wait for the robots.txt of their origin, so those of other schemes have other slots.
+    """
+    origin = origin_of(request)
+    if origin is None:
+        return None
+    if request.url.startswith(_HTTP):
+        return str(origin)
+    return f"{request.url.partition(':')[0]}://{origin.pacing_host}"
+
+
 @lru_cache(maxsize=100_000)
 def _host_of(slot: str) -> str:
-    """Return the pacing host of a slot that is an origin; any other slot as it is."""
-    return Origin.of(slot).pacing_host if "://" in slot else slot
+    """Return the pacing host of a slot that ``slot_of`` has named; any other slot as it is."""
+    _, separator, authority = slot.partition("://")
+    return Origin.of(f"http://{authority}").pacing_host if separator else slot

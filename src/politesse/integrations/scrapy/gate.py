@@ -1,7 +1,7 @@
 """The Gatekeeper that a crawler's settings describe, and its view for each User-Agent that a request names.
 
 Each crawl has a gate of its own, also if several spiders run in one process: their settings, User-Agents and engines
-differ. They share the pace of each host, if their settings for it are equal: see ``_pacing``.
+differ. They share the pace of each host, and the strictest settings of those that request it hold: see ``_pacing``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from politesse._cache.options import CacheOptions
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._pacing.pace import PacingOptions
+from politesse._pacing.sharing import MixedScope
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
@@ -44,9 +45,10 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
     """Return the gate of one crawl, which fetches robots.txt through its engine; PolitesseAddon has the settings.
 
     Raises:
-        ConfigurationError: a setting is invalid, or Scrapy does not run on asyncio.
+        ConfigurationError: a setting is invalid, or a crawl starts and Scrapy does not run on asyncio.
     """
-    _check_asyncio()
+    if crawler.crawling is True:  # otherwise there may be no reactor yet
+        _check_asyncio()
     settings = crawler.settings
     on_error = settings.get("POLITESSE_ON_ERROR", "disallow")
     if on_error not in {"disallow", "allow"}:
@@ -60,7 +62,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
             user_agent,
             token=first_word(named) if named else None,
             cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
-            pacing=_pacing(crawler, delays_s),
+            pacing=_pacing(crawler),
             fetcher=EngineFetcher(crawler, on_error),
         )
     except ConfigurationError as error:
@@ -99,19 +101,22 @@ class SettingRefused(ConfigurationError):
 def errors_logged_in_one_line() -> Iterator[None]:
     """Log a ConfigurationError as one line, and raise it as SettingRefused.
 
-    ``scrapy crawl`` starts a crawl in a task, which asyncio logs with a traceback when it fails. Of a setting that is
-    refused, one line says all.
+    ``scrapy crawl`` starts a crawl in a task or a Deferred, which asyncio or Twisted logs with a traceback when it
+    fails. Of a setting that is refused, one line says all.
     """
     try:
         yield
     except ConfigurationError as error:
         logger.error("The spider does not start: %s", error)  # noqa: TRY400 - no traceback
-        logging.getLogger("asyncio").addFilter(_is_news)
+        for name in ("asyncio", "twisted"):
+            logging.getLogger(name).addFilter(_is_news)
         raise SettingRefused(str(error)) from None
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], SettingRefused))
+    if record.exc_info:
+        return not isinstance(record.exc_info[1], SettingRefused)
+    return record.getMessage() != "Unhandled error in Deferred:"  # Twisted's heading of the traceback
 
 
 class Agents:
@@ -161,16 +166,17 @@ def _check_asyncio() -> None:
         )
 
 
-def _pacing(crawler: Crawler, delays_s: Mapping[str, float]) -> PacingOptions:
+def _pacing(crawler: Crawler) -> PacingOptions:
     """Return how the requests of a crawl are paced: the one place where Scrapy's defaults are set.
 
-    The gates of one scope must have the same options, and spiders of one process may have different ones. So the name
-    of the default scope contains all that sets the pace: equal settings share it, others do not raise an error.
+    Spiders of one process share the pace of each host, whatever else they set: only what is paced as one host has to be
+    the same. A ``scope`` of the project's own is the way out.
     """
     given = _options(crawler.settings, "POLITESSE_PACING", PacingOptions)
     pacing = replace(given, min_delay_s=_floor_s(crawler), max_concurrent=1)
     if not pacing.scope:
-        pacing = replace(pacing, scope=f"scrapy {pacing} {sorted(delays_s.items())}")
+        limits = f" {pacing.key} {pacing.address} {pacing.domain}" if pacing.is_scoped else ""
+        pacing = replace(pacing, scope=MixedScope(f"scrapy{limits}"))
     logger.info("The pace of each host is shared with the spiders of this process of the same scope: %s", pacing.scope)
     return pacing
 

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WITHOUT_ROBOTS_TXT: Final = ("data:", "file:")  # as in Scrapy's own middleware
+_WITH_ROBOTS_TXT: Final = ("http:", "https:")
+_LONGEST_SCHEME: Final = max(map(len, _WITH_ROBOTS_TXT))
 
 
 class RobotsTxtMiddleware:
@@ -51,6 +52,8 @@ class RobotsTxtMiddleware:
 
     Differences: a robots.txt is valid for one scheme, host and port; it is fetched again when its copy has expired; and
     if it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+
+    URLs of other schemes, such as ``ftp:`` and ``data:``, are not judged: Scrapy's handlers get them.
 
     It only checks permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
 
@@ -100,8 +103,10 @@ class RobotsTxtMiddleware:
     async def process_request(self, request: Request) -> Request | None:
         """Return None to continue, or a request to be scheduled instead; raises IgnoreRequest."""
         request.meta.pop(PAGE, None)  # left by the page whose meta it was given
-        if request.meta.get("dont_obey_robotstxt") or request.url.startswith(_WITHOUT_ROBOTS_TXT):
+        if request.meta.get("dont_obey_robotstxt"):
             return None
+        if not request.url[:_LONGEST_SCHEME].lower().startswith(_WITH_ROBOTS_TXT):
+            return None  # Scrapy has a handler for its scheme, or raises NotSupported
         view = self._agents.view(request)
         try:
             verdict = await self._verdict(view, request)

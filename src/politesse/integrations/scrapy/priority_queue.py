@@ -16,7 +16,7 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, Qu
 from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
-from politesse.integrations.scrapy.downloader import PoliteDownloader, origin_of
+from politesse.integrations.scrapy.downloader import PoliteDownloader, slot_of
 from politesse.integrations.scrapy.engine import flush_seen
 from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
@@ -131,5 +131,4 @@ class _ReadySlots(DownloaderInterface):
         return [(0, slot) for slot in possible_slots if self._polite.is_ready(slot, is_last=slot in self._draining)]
 
     def get_slot_key(self, request: Request) -> str:
-        origin = origin_of(request)
-        return self._polite.get_slot_key(request) if origin is None else str(origin)
+        return slot_of(request) or self._polite.get_slot_key(request)
