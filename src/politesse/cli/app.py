@@ -263,14 +263,19 @@ def lint(
 
 @app.command()
 def demo(
-    pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make.")] = 3_000,
-    tasks: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at once.")] = 20,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed makes another web.")] = 9309,
+    pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make, about.")] = 3_000,
+    tasks: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at the same time.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random links between the pages.")] = 9309,
 ) -> None:
     """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 
-    Exit code: 0 if every allowed page was served, and no page was requested that is disallowed, before its robots.txt
-    was fetched, or sooner than its server or the crawler's own floor permits; else 1.
+    The pages of each site are fetched, disallowed by its robots.txt, given up because its robots.txt never answers, or
+    left to fetch. A request breaks a rule if its page is disallowed, if no robots.txt that is in force was fetched
+    before, or if it comes sooner than Retry-After, the site's pace or the crawler's own pause permits.
+
+    Exit code: 0 if every allowed page was fetched and no rule was broken; else 1.
     """
     _run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
 

@@ -41,9 +41,9 @@ def sabotaged_runs() -> dict[str, tuple[int, str]]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(demo, "Crawler", crawler_for)
         # What is proved here does not depend on how long a robots.txt that never comes is waited for.
-        patched.setattr(demo, "FETCH", FetchOptions(connect_timeout_s=0.8, total_timeout_s=0.8))
-        patched.setattr(demo, "UNREACHABLE_S", 3.5)
-        patched.setattr(demo, "_PAGE_TIMEOUT_S", 1.0)
+        patched.setattr(demo, "FETCH", FetchOptions(connect_timeout_s=1.2, total_timeout_s=1.2))
+        patched.setattr(demo, "UNREACHABLE_S", 5.0)
+        patched.setattr(demo, "_PAGE_TIMEOUT_S", 10.0)  # on a busy machine, too, no page is missed for a timeout
         return dict(zip(SABOTAGES, asyncio.run(run_all()), strict=True))
 
 
@@ -64,9 +64,17 @@ def test_a_gate_that_cheats_fails_and_what_it_did_is_reported(
     assert all(f"{kind}: http://127.0.0." in out for kind in kinds if len(kinds_in(out)) == 1)
 
 
-@pytest.mark.parametrize("name", ["floor", "from start", "deaf"])
+@pytest.mark.parametrize("name", ["floor", "from start"])
 def test_a_fault_of_one_kind_is_reported_as_no_other(name: str, sabotaged_runs: dict[str, tuple[int, str]]) -> None:
     assert kinds_in(sabotaged_runs[name][1]) == SABOTAGES[name][1]
+
+
+def test_a_gate_that_ignores_retry_after_is_reported_for_that_only(
+    sabotaged_runs: dict[str, tuple[int, str]],
+) -> None:
+    # The robots.txt of the site may expire meanwhile: it is then fetched before Retry-After is over, too.
+    kinds = kinds_in(sabotaged_runs["deaf"][1])
+    assert {Kind.RETRY_AFTER} <= kinds <= {Kind.RETRY_AFTER, Kind.RETRIED_EARLY}
 
 
 def test_only_origins_with_a_pace_slower_than_the_floor_are_crawled_too_fast_at_the_floor(

@@ -81,7 +81,10 @@ class SiteServer:
         answer = self._answer(call.target, page)
         if answer is None:
             self.log.append(Hit(started_mono, call.target, page, None))
-            await call.silence()  # a black hole
+            if page is None:
+                await call.silence()  # a black hole
+            else:
+                call.reset()  # no page may be requested here, so nothing has to wait for it
             return
         location = answer.location.format_map(self._addresses)
         hit = Hit(started_mono, call.target, page, answer.status, answer.retry_after_s, location=location)

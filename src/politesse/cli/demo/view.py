@@ -30,6 +30,7 @@ _LINE_EVERY_S: Final = 1.0
 _STALLED_S: Final = 20.0
 _MOST_VIOLATIONS: Final = 10
 _WHOLE_TABLE: Final = 80  # columns; a narrower terminal shows the counts of pages only
+_WIDE_TABLE: Final = 110  # columns; a wider terminal shows which line of robots.txt states a pace
 _BESIDE_BAR: Final = 48
 
 
@@ -161,7 +162,7 @@ def table(rows: Sequence[Row], width: int, *, finished: bool) -> Table:
             _answers(row.answers),
             *(f"{count:,}" for count in counts[:-1]),
             left,
-            *_pause(row),
+            *_pause(row, width),
             broken,
         ]
         shown.add_row(*(cells if whole else _narrow(cells)))
@@ -191,12 +192,19 @@ def _answers(statuses: Sequence[int | None]) -> str:
     return ", ".join(words)
 
 
-def _pause(row: Row) -> tuple[Text, str]:
+def _pause(row: Row, width: int) -> tuple[Text, str]:
     """Return the least gap that the server saw, and the gap that has to be kept, with the party that sets it."""
-    keep = f"{1000 * row.pace_s:g} {'own' if row.pace_by == OWN_FLOOR else 'site'}"
+    keep = f"{1000 * row.pace_s:g} {_pace_by(row, width)}"
     if row.least_gap_s is None:
         return Text("-"), keep
     return Text(f"{1000 * row.least_gap_s:.1f}", style=_colour(wrong=row.least_gap_s < row.pace_s - TICKS_S)), keep
+
+
+def _pace_by(row: Row, width: int) -> str:
+    """Return what sets the pace: own pause or site; where there is room, the field of the robots.txt of the site."""
+    if width >= _WIDE_TABLE:
+        return row.pace_by
+    return "own" if row.pace_by == OWN_FLOOR else "site"
 
 
 def _colour(*, wrong: bool) -> str:
