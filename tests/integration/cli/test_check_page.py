@@ -120,8 +120,8 @@ async def test_json_has_the_page_under_its_own_key() -> None:
     followed, denied = map(json.loads, done.out.splitlines())
     page = followed["page"]
     assert list(page) == [
-        "status", "final_url", "fault", "not_before", "closed_by", "answers", "statements", "links", "usage", "licenses",
-        "sitemaps", "data_txt", "truncated",
+        "status", "final_url", "fault", "not_before", "closed_by", "answers", "statements", "links", "usage",
+        "licenses", "sitemaps", "data_txt", "truncated",
     ]  # fmt: skip
     assert page["links"] == [f"{origin.base}/a"]
     assert page["answers"]["index"] == {"allowed": True, "against": []}
