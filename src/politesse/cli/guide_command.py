@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.markdown import CodeBlock, Markdown
+from rich.markdown import CodeBlock, Markdown, TableElement
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.table import Table
@@ -143,5 +143,22 @@ class _Code(CodeBlock):
         yield Rule(style="dim")
 
 
+class _Cells(TableElement):
+    """A table whose long words go on in the next line; rich would cut them off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render it with columns that fold."""
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
 class _Guide(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "fence": _Code, "code_block": _Code}
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "fence": _Code,
+        "code_block": _Code,
+        "table_open": _Cells,
+    }
