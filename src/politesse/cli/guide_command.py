@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -125,8 +126,12 @@ def _page(text: str, out: Console) -> bool:
         return False
     environment = {"LESS": _LESS, **os.environ}
     pager = subprocess.Popen([program, *command[1:]], stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's
-    with suppress(BrokenPipeError):  # left before its end
-        pager.communicate(text.encode())
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
+    try:
+        with suppress(BrokenPipeError):  # it was left before the end of the text
+            pager.communicate(text.encode())
+    finally:
+        signal.signal(signal.SIGINT, interrupted)
     return True
 
 

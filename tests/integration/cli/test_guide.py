@@ -132,6 +132,14 @@ async def test_guide_longer_than_the_screen_goes_to_the_pager(tmp_path: Path) ->
     assert "Pacing" in await in_terminal((1000, 80), "guide", "pacing", PAGER=f"{pager}")
 
 
+async def test_interrupt_is_left_to_the_pager(tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    interrupt = "os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5); print(len(sys.stdin.read()) > 1000)"
+    pager.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{interrupt}\n")
+    pager.chmod(0o755)
+    assert await in_terminal((24, 80), "guide", "pacing", PAGER=str(pager)) == "True\n"
+
+
 @pytest.mark.parametrize(
     "settings", [{"PAGER": "no-such-pager"}, {"TERM": "dumb", "PAGER": "false"}, {"PAGER": "true"}]
 )
