@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from politesse.cli.guide_command import TOPICS
 from tests.support.guides import blocks_of, findings
 
 ROOT = Path(__file__).parents[2]
@@ -37,3 +38,7 @@ def test_links_of_a_guide_lead_to_guides(guide: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", TEXTS[guide.name], flags=re.DOTALL | re.MULTILINE)
     links = [link for link in LINK.findall(prose) if not link.startswith(("https://", "http://"))]
     assert [link for link in links if link and link not in {path.name for path in GUIDES}] == []
+
+
+def test_topics_are_the_guides() -> None:
+    assert sorted(TOPICS) == [path.stem for path in GUIDES]

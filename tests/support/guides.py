@@ -11,8 +11,8 @@ A guide is Markdown; the language of a block says where it runs:
     python  without: pasted into ``python -m asyncio``, block after block, one session for the whole guide.
     py      a part of another program: it must compile.
     json    data, one document a line: it must parse.
-    text    what the block before it prints, errors included, as in a terminal. ``...`` matches the rest of a word or
-            line; times, ages and the port may differ.
+    text    what the block before it prints, errors included, as in a terminal; only a shell's may be left out.
+            ``...`` matches the rest of a word or line; times, ages and the port may differ.
 
 In a paste, a comment behind an expression that the console echoes is the echoed value, also as ``value: why`` or
 ``value, why``. It is then no part of the text block.
@@ -348,6 +348,8 @@ def _value_matches(comment: str, printed: str) -> bool:
 
 
 def _compare(block: Block, printed: str) -> list[str]:
+    if block.text is None and block.language == "python" and printed.strip():
+        return [f"{block.place()}: the guide does not show that it prints\n{printed}"]
     if block.text is None or _pattern(_usual(block.text)).fullmatch(_usual(printed)):
         return []
     return [f"{block.place()}: the guide shows\n{block.text}and it prints\n{printed}"]

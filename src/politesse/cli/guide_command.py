@@ -7,13 +7,14 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.markdown import CodeBlock, Markdown
+from rich.markdown import CodeBlock, Markdown, TableElement
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.table import Table
@@ -125,8 +126,12 @@ def _page(text: str, out: Console) -> bool:
         return False
     environment = {"LESS": _LESS, **os.environ}
     pager = subprocess.Popen([program, *command[1:]], stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's
-    with suppress(BrokenPipeError):  # left before its end
-        pager.communicate(text.encode())
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
+    try:
+        with suppress(BrokenPipeError):  # it was left before the end of the text
+            pager.communicate(text.encode())
+    finally:
+        signal.signal(signal.SIGINT, interrupted)
     return True
 
 
@@ -143,5 +148,22 @@ class _Code(CodeBlock):
         yield Rule(style="dim")
 
 
+class _Cells(TableElement):
+    """A table whose long words go on in the next line; rich would cut them off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render it with columns that fold."""
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
 class _Guide(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "fence": _Code, "code_block": _Code}
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "fence": _Code,
+        "code_block": _Code,
+        "table_open": _Cells,
+    }

@@ -158,9 +158,9 @@ async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager:
     assert private["robots_url"] == f"{base}/robots.txt"
 
 
-async def test_records_have_the_keys_that_readme_shows(tmp_path: Path, eager: None) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", readme, re.DOTALL)
+async def test_records_have_the_keys_that_the_guide_shows(tmp_path: Path, eager: None) -> None:
+    guide = (Path(__file__).parents[3] / "src/politesse/guides/operating.md").read_text()
+    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", guide, re.DOTALL)
     shown = {record["outcome"]: list(record) for record in map(json.loads, block.splitlines())}
     out = tmp_path / "crawl.jsonl"
     pages = Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")

@@ -23,10 +23,10 @@ GUIDES: Final = Path(guide_command.__file__).parents[1] / "guides"
 STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
-async def in_terminal(*arguments: str, rows: int = 24, columns: int = 80, **settings: str) -> str:
-    """Return what the command shows in a terminal."""
+async def in_terminal(size: tuple[int, int], /, *arguments: str, **settings: str) -> str:
+    """Return what the command shows in a terminal of so many rows and columns."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
@@ -64,7 +64,7 @@ async def test_in_a_pipe_a_guide_is_its_markdown_with_commands_for_links() -> No
 
 
 async def test_in_a_terminal_the_list_keeps_to_its_width() -> None:
-    lines = STYLE.sub("", await in_terminal("guide", columns=60)).splitlines()
+    lines = STYLE.sub("", await in_terminal((24, 60), "guide")).splitlines()
     assert max(map(len, lines)) <= 60
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(TOPICS)
 
@@ -106,16 +106,17 @@ async def test_unknown_topic_names_the_nearest(topic: str, message: str) -> None
     assert message in " ".join(done.err.replace("│", " ").split())
 
 
-async def test_in_a_terminal_code_stands_at_column_0_and_can_be_pasted() -> None:
+async def test_in_a_terminal_nothing_is_cut_off_and_code_stands_at_column_0() -> None:
     for topic in TOPICS:
-        shown = STYLE.sub("", await in_terminal("guide", topic, PAGER="cat"))
+        shown = STYLE.sub("", await in_terminal((24, 80), "guide", topic, PAGER="cat"))
         for code in re.findall(r"^```\w+\n(.*?)^```$", (GUIDES / f"{topic}.md").read_text(), re.DOTALL | re.MULTILINE):
             assert code.rstrip("\n").expandtabs() + "\n─" in shown
+        assert "…" not in shown
 
 
 async def test_in_a_terminal_prose_and_tables_keep_to_the_width() -> None:
     for columns in (80, 120):
-        shown = STYLE.sub("", await in_terminal("guide", "dialects", columns=columns, PAGER="cat"))
+        shown = STYLE.sub("", await in_terminal((24, columns), "guide", "dialects", PAGER="cat"))
         assert max(map(len, shown.splitlines())) == min(columns, 100)
         assert "┃" not in shown
 
@@ -126,15 +127,23 @@ async def test_guide_longer_than_the_screen_goes_to_the_pager(tmp_path: Path) ->
         f"#!{sys.executable}\nimport os, sys\nprint(os.environ['LESS'], *sys.argv[1:], len(sys.stdin.read()))"
     )
     pager.chmod(0o755)
-    assert (await in_terminal("guide", "pacing", PAGER=f"{pager} -s")).startswith("FRX -s ")
-    assert (await in_terminal("guide", "pacing", PAGER=f"{pager}", LESS="M")).startswith("M ")
-    assert "Pacing" in await in_terminal("guide", "pacing", PAGER=f"{pager}", rows=1000)
+    assert (await in_terminal((24, 80), "guide", "pacing", PAGER=f"{pager} -s")).startswith("FRX -s ")
+    assert (await in_terminal((24, 80), "guide", "pacing", PAGER=f"{pager}", LESS="M")).startswith("M ")
+    assert "Pacing" in await in_terminal((1000, 80), "guide", "pacing", PAGER=f"{pager}")
+
+
+async def test_interrupt_is_left_to_the_pager(tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    interrupt = "os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5); print(len(sys.stdin.read()) > 1000)"
+    pager.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{interrupt}\n")
+    pager.chmod(0o755)
+    assert await in_terminal((24, 80), "guide", "pacing", PAGER=str(pager)) == "True\n"
 
 
 @pytest.mark.parametrize(
     "settings", [{"PAGER": "no-such-pager"}, {"TERM": "dumb", "PAGER": "false"}, {"PAGER": "true"}]
 )
 async def test_without_a_pager_or_when_it_is_left_nothing_fails(settings: dict[str, str]) -> None:
-    shown = await in_terminal("guide", "pacing", **settings)
+    shown = await in_terminal((24, 80), "guide", "pacing", **settings)
     assert ("Crawl-delay" in shown) is (settings != {"PAGER": "true"})
     assert "Traceback" not in shown

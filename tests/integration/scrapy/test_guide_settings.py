@@ -1,4 +1,4 @@
-"""The settings for Scrapy in guide and README do what they say."""
+"""The settings in the guide to Scrapy do what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.integration.scrapy.crawling import Crawl, Site, crawl, html, serving
 
 ROOT: Final = Path(__file__).parents[3]
 GUIDE: Final = (ROOT / "src/politesse/guides/scrapy.md").read_text()
-README: Final = (ROOT / "README.md").read_text()
 
 
 def settings_in(text: str) -> list[dict[str, object]]:
@@ -23,11 +22,6 @@ def settings_in(text: str) -> list[dict[str, object]]:
         exec(code, names)  # noqa: S102 - our own guide
         blocks.append({name: value for name, value in names.items() if name.isupper()})
     return blocks
-
-
-def test_settings_of_readme_are_those_of_the_guide() -> None:
-    guide = settings_in(GUIDE)
-    assert [settings for settings in settings_in(README) if settings not in guide] == []
 
 
 @pytest.mark.realtime
