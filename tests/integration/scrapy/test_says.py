@@ -75,14 +75,6 @@ def test_summary_at_the_end_names_what_was_not_fetched(said: tuple[list[Site], C
     assert "127.0.0.4 (4: retry-after until 20" in line
 
 
-async def test_host_that_closes_after_its_last_request_is_counted() -> None:
-    site = Site(404, {"/": status(429, Retry_After="5")})
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], QUICK)
-    assert done.politesse_stats()["hosts/closed"] == 1
-    assert site.page_paths == ["/"]
-
-
 async def test_summary_of_a_crawl_without_trouble_is_one_line_of_information() -> None:
     site = Site(404, {"/": html()})
     async with serving(site):
