@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.scrapy.crawling import OPEN, QUICK, Site, answering, crawl, html, in_turn, serving, status, text
+from tests.integration.scrapy.crawling import (
+    OPEN,
+    QUICK,
+    Site,
+    answering,
+    crawl,
+    html,
+    in_turn,
+    redirect,
+    serving,
+    status,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +109,13 @@ async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the
     assert done.stats["spider_exceptions/ValueError"] == done.politesse_stats()["requests/given_up"] == 10
 
 
-async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_next_run(tmp_path: Path) -> None:
-    site = wide("User-agent: *\nCrawl-delay: 4000\n", 20)
+@pytest.mark.parametrize(
+    ("line", "bound"), [("Crawl-delay: 4000", "crawl-delay"), ("Request-rate: 1/4000", "request-rate")]
+)
+async def test_pages_of_a_site_with_a_very_long_interval_are_kept_for_the_next_run(
+    tmp_path: Path, line: str, bound: str
+) -> None:
+    site = wide(f"User-agent: *\n{line}\n", 20)
     settings = QUICK | {"JOBDIR": str(tmp_path)}
     async with serving(site):
         done = await crawl(urls_of(site), settings)
@@ -108,13 +125,15 @@ async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_nex
     assert done.ignored == {}
     assert done.politesse_stats()["requests/kept"] == 21
     assert "127.0.0.2 is given up" in done.log
-    assert "crawl-delay until" in done.log
+    assert f"{bound} until" in done.log
+    assert done.log.count("127.0.0.2 is waited for until") == 1
     assert sorted(resumed.pages) == sorted(urls_of(site))
 
 
-async def test_a_host_that_answers_nothing_but_429_is_given_up_once_as_a_whole() -> None:
-    pages, robots = wide(OPEN, 49), wide(answering(status(429, Retry_After="2")), 49)
-    pages.pages = dict.fromkeys(pages.pages, status(429, Retry_After="2"))
+@pytest.mark.parametrize("refusal", [429, 503])
+async def test_a_host_that_answers_nothing_but_refusals_is_given_up_once_as_a_whole(refusal: int) -> None:
+    pages, robots = wide(OPEN, 49), wide(answering(status(refusal, Retry_After="2")), 49)
+    pages.pages = dict.fromkeys(pages.pages, status(refusal, Retry_After="2"))
     async with serving(pages, robots):
         settings = QUICK | {"POLITESSE_MAX_WAIT": 5, "RETRY_TIMES": 2}
         done = await crawl([*urls_of(pages), *urls_of(robots)], settings)
@@ -126,6 +145,41 @@ async def test_a_host_that_answers_nothing_but_429_is_given_up_once_as_a_whole()
     assert len(done.ignored) == 100
     assert done.log.count("127.0.0.2 is given up") == done.log.count(f"{robots.base} is given up") == 1
     assert done.politesse_stats()["hosts/given_up"] == 2
+
+
+async def test_name_without_an_address_is_given_up_at_once() -> None:
+    url = "http://does-not-exist.invalid/"
+    done = await crawl([url], QUICK)
+    assert list(done.ignored) == [url]
+    assert done.politesse_stats()["requests/given_up"] == 1
+    assert "politesse/seconds_waited" in done.stats_s  # until the end of the spider
+
+
+async def test_download_delay_of_the_crawler_gives_up_no_site() -> None:
+    site = wide(404, 1)
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"DOWNLOAD_DELAY": 2, "POLITESSE_MAX_WAIT": 1})
+    assert len(done.pages) == 2
+    assert done.ignored == {}
+    assert "hosts/given_up" not in done.politesse_stats()
+
+
+async def test_an_answer_between_two_refusals_begins_the_longest_wait_again() -> None:
+    site = wide(404, 3)
+    refusal = status(429, Retry_After="2")
+    site.pages = dict.fromkeys(site.pages, in_turn(*[refusal, html()] * 3))  # one after the other, whatever the page
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"POLITESSE_MAX_WAIT": 5, "RETRY_TIMES": 5})
+    assert len(done.pages) == 4
+    assert done.ignored == {}
+
+
+async def test_redirect_of_a_request_that_had_to_wait_passes_the_filter_for_duplicates() -> None:
+    site = Site(answering(in_turn(status(503), text(OPEN))), {"/": redirect("/a"), "/a": html()})
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK)
+    assert int(done.politesse_stats()["requests/deferred"]) >= 1
+    assert sorted(site.page_paths) == ["/", "/a"]
 
 
 async def test_pages_wait_for_the_end_of_a_retry_after() -> None:
@@ -148,6 +202,7 @@ async def test_pages_outside_of_a_visit_time_are_kept_for_the_next_run(tmp_path:
         resumed = await crawl([], settings)
     assert done.pages == []
     assert done.ignored == {}
+    assert done.politesse_stats()["hosts/closed"] == 1
     assert len(resumed.pages) == 21
 
 

@@ -69,6 +69,21 @@ async def test_every_page_is_fetched_exactly_once_however_often_the_crawl_is_int
         assert Counter(site.page_paths) == Counter(site.pages.keys())
 
 
+async def test_what_a_killed_run_has_done_of_an_earlier_queue_is_not_done_again(tmp_path: Path) -> None:
+    paths = [f"/{place}" for place in range(40)]
+    site = Site(404, dict.fromkeys(paths, html()) | {"/": html(*paths)})
+    settings = QUICK | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.05}
+    async with serving(site):
+        urls = [f"{site.base}/"]
+        await crawl_until(signal.SIGINT, lambda: len(site.page_paths) >= 10, urls, settings)
+        await crawl_until(signal.SIGKILL, lambda: len(site.page_paths) >= 30, urls, settings)
+        # The state as it is if the process is killed while the queue is being closed.
+        (tmp_path / "requests.queue" / "active.json").write_text("{}")
+        await crawl(urls, settings)
+    assert set(site.page_paths) == set(site.pages)
+    assert len(site.page_paths) <= len(site.pages) + 3  # under way, or in a callback
+
+
 async def test_a_request_that_waits_for_robots_txt_when_the_crawl_is_interrupted_is_made_in_the_next_run(
     tmp_path: Path,
 ) -> None:

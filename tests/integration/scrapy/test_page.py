@@ -118,6 +118,14 @@ async def test_middleware_alone_hands_on_and_its_meta_passes_the_queue_on_disk(t
     assert "scheduler/unserializable" not in done.stats
 
 
+async def test_middleware_alone_refuses_a_host_header_that_names_another_site() -> None:
+    site = Site(404, {"/": page()})
+    async with serving(site):
+        done = await crawl([f"{site.base}/"], MIDDLEWARE_ALONE, host="other.example")
+    assert site.page_paths == []
+    assert list(done.ignored) == [f"{site.base}/"]
+
+
 async def test_links_that_must_not_be_followed_are_not() -> None:
     pages = {"/": page("", "/a", "/b"), "/a": page("", "/c", tags=("examplebot: nofollow",)), "/b": page("", "/d")}
     pages |= {"/c": page(), "/d": page()}

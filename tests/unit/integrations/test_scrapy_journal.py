@@ -86,6 +86,23 @@ def test_request_of_the_run_before_is_skipped_once_for_each_time_that_it_was_don
     assert second.journal.popped(page("old"))
 
 
+def test_requests_are_pending_in_the_order_in_which_they_were_pushed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for name in ("a", "b", "a"):
+        run.journal.pushed(page(name))
+    assert Run(tmp_path).pending() == [f"http://example.com/{name}" for name in "aba"]
+
+
+def test_of_two_equal_requests_the_one_that_was_pushed_first_is_done_first(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for number in (1, 2):
+        run.journal.pushed(page("a").replace(priority=number))
+    assert run.journal.popped(page("a"))
+    assert run.journal.popped(page("b"))
+    (pending,) = Run(tmp_path).journal.pending()
+    assert pending["priority"] == 2
+
+
 def test_clean_end_leaves_nothing_beside_the_queue(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.journal.pushed(page("a"))
