@@ -28,6 +28,8 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
@@ -58,6 +60,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
+_SCHEDULING: Final = ("SCHEDULER", "SCHEDULER_PRIORITY_QUEUE")
 _LEAST_WAIT_S: Final = 0.1
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
@@ -307,8 +310,7 @@ class PoliteDownloader(Downloader):
                 "The scheduler does not use PolitePriorityQueue (SCHEDULER=%s, SCHEDULER_PRIORITY_QUEUE=%s): requests "
                 "wait in the downloader, where slow or closed hosts may take up all %d places of CONCURRENT_REQUESTS "
                 "and hold up the others",
-                self.settings["SCHEDULER"],
-                self.settings["SCHEDULER_PRIORITY_QUEUE"],
+                *(global_object_name(load_object(self.settings[name])) for name in _SCHEDULING),
                 self.total_concurrency,
             )
             count(self.crawler, "politesse/scheduler_bypassed")
