@@ -162,11 +162,6 @@ def test_slots_by_address_are_refused() -> None:
         updated({"CONCURRENT_REQUESTS_PER_IP": 2})
 
 
-def test_another_queue_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    updated({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"})
-    assert "a slow host may hold up the others" in caplog.text
-
-
 async def test_queue_needs_the_polite_downloader() -> None:
     crawler = crawler_with()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware as ScrapyRobotsTxtMiddleware
@@ -17,8 +16,6 @@ from politesse.integrations.scrapy.priority_queue import PolitePriorityQueue
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
-
-logger = logging.getLogger(__name__)
 
 _PRIORITY: Final = "addon"  # below the project, the spider and the command line
 _MIDDLEWARES: Final = "DOWNLOADER_MIDDLEWARES"
@@ -96,9 +93,3 @@ class PolitesseAddon:
             )
         if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
             raise ConfigurationError("CONCURRENT_REQUESTS_PER_IP: politesse paces by host; set it to 0")
-        queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
-        if not issubclass(queue, PolitePriorityQueue):
-            logger.warning(
-                "SCHEDULER_PRIORITY_QUEUE=%r: a slow host may hold up the others; PolitePriorityQueue prevents that",
-                queue.__name__,
-            )

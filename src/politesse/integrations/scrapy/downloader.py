@@ -10,6 +10,10 @@ up all others. So requests wait in the scheduler: its queue hands out one reques
 waits (closures.py). A request of the scheduler that finds no turn, or whose spider is being closed, is put back there,
 so that JOBDIR keeps it. Requests that do not come from the scheduler, such as those of ``engine.download_async``, wait
 in the downloader.
+
+A scheduler without PolitePriorityQueue, such as that of scrapy-redis, hands out whatever it has: then all requests wait
+here, those of a robots.txt that is unreachable in the middleware. When the spider is being closed they go back to the
+scheduler, because only it knows whether there is another run.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
@@ -54,6 +60,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
+_SCHEDULING: Final = ("SCHEDULER", "SCHEDULER_PRIORITY_QUEUE")
+_LEAST_WAIT_S: Final = 0.1
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
 
@@ -86,6 +94,8 @@ class PoliteDownloader(Downloader):
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
         self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
+        self.is_bypassed = True  # until a PolitePriorityQueue is made
+        self._bounced: WeakSet[Request] = WeakSet()  # put back while the spider was being closed
         self._under_way: Counter[str] = Counter()
         self._has_job_dir = job_dir(self.settings) is not None
         self._gate: Gatekeeper = make_gate(crawler) if self._robots is None else self._robots.gate
@@ -95,6 +105,7 @@ class PoliteDownloader(Downloader):
         self._tally = CrawlTally(crawler)
         self._closures = Closures(self._clock, self._max_wait_s, self._tally)
         self._gate.subscribe(self._tally.heard)
+        crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
@@ -106,6 +117,8 @@ class PoliteDownloader(Downloader):
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
         """Pass ``request`` through the middlewares and send it."""
+        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
+        request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         key = self.get_slot_key(request)
         self._under_way[key] += 1
         fetched: Deferred[Response | Request] = super().fetch(request)
@@ -130,8 +143,6 @@ class PoliteDownloader(Downloader):
     def hand_out(self, request: Request, *, is_last: bool) -> None:
         """Note that ``request`` comes from the scheduler; with ``is_last`` it is not waited for any more."""
         (self._last if is_last else self._handed_out).add(request)
-        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
-        request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
 
     def note_left(self, slot: str, number: int, *, on_disk: bool) -> None:
         """Count requests of a site that was given up, which were still in the scheduler when the spider was closed."""
@@ -154,13 +165,33 @@ class PoliteDownloader(Downloader):
         return self._put_back(request)
 
     def keep(self, request: Request) -> Request | None:
-        """Return the request to schedule instead of ``request`` if JOBDIR keeps it for the next run, else None."""
-        return self._put_back(request) if self._has_job_dir and request in self._handed_out else None
+        """Return the request to schedule instead of ``request`` if there may be another run for it, else None."""
+        # What ``engine.download_async`` is returned comes here again at once, and must end.
+        may_be_kept = self._has_job_dir if request in self._handed_out else self.is_bypassed
+        if not may_be_kept or request in self._bounced:
+            return None
+        later = self._put_back(request)
+        self._bounced.add(later)
+        return later
+
+    def wait_here_s(self, request: Request, verdict: Verdict) -> float | None:
+        """Return after how many seconds to judge ``request`` again, if the scheduler would hand it out at once.
+
+        None if the scheduler knows better, or if its site is given up.
+        """
+        origin = origin_of(request)
+        if not self.is_bypassed or origin is None:
+            return None
+        if str(origin) not in self._closures:
+            self._rest_for_robots(origin, verdict)
+        if self._closures.is_given_up(str(origin)) or verdict.not_before is None:
+            return None
+        return max(_LEAST_WAIT_S, verdict.not_before - self._clock.wall())
 
     def ignored(self, request: Request) -> None:
         """Count ``request`` if it ends because its site was given up."""
         origin = origin_of(request)
-        if request in self._last and origin is not None:
+        if (self.is_bypassed or request in self._last) and origin is not None:
             site = str(origin) if self._closures.is_given_up(str(origin)) else origin.pacing_host
             self._tally.left(site, 1, on_disk=False)
 
@@ -231,7 +262,7 @@ class PoliteDownloader(Downloader):
             agent.counted(verdict)
         if self._robots is None:
             return IgnoreRequest(str(Disallowed(verdict)))
-        if verdict.reason in DEFERRING and request in self._handed_out:
+        if verdict.reason in DEFERRING and (self.is_bypassed or request in self._handed_out):
             self._rest_for_robots(Origin.of(request.url), verdict)
             return PutBack(str(verdict))
         return self._robots.forbidden(request, verdict)
@@ -272,6 +303,17 @@ class PoliteDownloader(Downloader):
     def _rested(self, site: str) -> None:
         self._closures.end(site)
         wake(self.crawler)
+
+    def _spider_opened(self) -> None:
+        if self.is_bypassed:
+            logger.warning(
+                "The scheduler does not use PolitePriorityQueue (SCHEDULER=%s, SCHEDULER_PRIORITY_QUEUE=%s): requests "
+                "wait in the downloader, where slow or closed hosts may take up all %d places of CONCURRENT_REQUESTS "
+                "and hold up the others",
+                *(global_object_name(load_object(self.settings[name])) for name in _SCHEDULING),
+                self.total_concurrency,
+            )
+            count(self.crawler, "politesse/scheduler_bypassed")
 
     def _spider_idle(self) -> None:
         if self.on_idle is not None and self.on_idle():

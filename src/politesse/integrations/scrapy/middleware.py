@@ -37,6 +37,9 @@ if TYPE_CHECKING:
         def keep(self, request: Request, /) -> Request | None:
             """Return the request to schedule instead of ``request`` for the next run, or None."""
 
+        def wait_here_s(self, request: Request, verdict: Verdict, /) -> float | None:
+            """Return after how many seconds to judge ``request`` again if it cannot be scheduled, else None."""
+
         def ignored(self, request: Request, /) -> None:
             """Note that ``request`` is not made because its robots.txt was unreachable for too long."""
 
@@ -110,6 +113,9 @@ class RobotsTxtMiddleware:
         view = self._agents.view(request)
         try:
             verdict = await self._verdict(view, request)
+            while verdict.reason in DEFERRING and (wait_s := self._wait_here_s(request, verdict)) is not None:
+                await patiently(self._crawler, agent_of(view).clock.sleep(wait_s))
+                verdict = await self._verdict(view, request)
         except SpiderClosing:
             later = None if self.waits is None else self.waits.keep(request)
             if later is None:
@@ -151,6 +157,9 @@ class RobotsTxtMiddleware:
             check_sent(request.url, urlsplit(request.url).path, hosts)
         except InvalidURL as error:
             raise self._refuse(request, f" (it {error.problem})") from None
+
+    def _wait_here_s(self, request: Request, verdict: Verdict) -> float | None:
+        return None if self.waits is None else self.waits.wait_here_s(request, verdict)
 
     async def _verdict(self, view: AgentView, request: Request) -> Verdict:
         self.check_sent(request)

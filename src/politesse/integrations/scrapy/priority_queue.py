@@ -64,6 +64,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
                 f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
             )
         self._polite = downloader
+        downloader.is_bypassed = False
         self._draining: set[str] = set()
         self._downloader_interface = _ReadySlots(crawler, downloader, self._draining)
         if self._journal is None:
