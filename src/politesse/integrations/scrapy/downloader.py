@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
@@ -287,7 +287,12 @@ class PoliteDownloader(Downloader):
 
 def origin_of(request: Request) -> Origin | None:
     """Return the origin of ``request``; None if its URL is not http or https."""
+    return _origin_of(request.url)
+
+
+@lru_cache(maxsize=10_000)
+def _origin_of(url: str) -> Origin | None:
     try:
-        return Origin.of(request.url)
+        return Origin.of(url)
     except InvalidURL:
         return None
