@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import aiohttp, crawl, decide, faults, hostile, pacing, parse, peek
+from benchmarks import aiohttp, crawl, decide, faults, hostile, pacing, parse, peek, scrapy
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
@@ -21,6 +21,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
     "pacing": pacing.run,
     "aiohttp": aiohttp.run,
     "crawl": crawl.run,
+    "scrapy": scrapy.run,
     "faults": faults.run,
 }
 

@@ -39,6 +39,7 @@ from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, 
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
+from politesse.integrations.scrapy.ready_slots import host_of
 from politesse.integrations.scrapy.tally import CrawlTally
 from politesse.origin import Origin
 from politesse.verdict import NotYet, Reason, Verdict
@@ -91,6 +92,7 @@ class PoliteDownloader(Downloader):
             self._max_wait_s = max_wait_s(crawler.settings)
         super().__init__(crawler)
         self.on_idle: Callable[[], bool] | None = None
+        self.on_change: list[Callable[[str], None]] = []  # called with a site at which a request or a wait has ended
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
         self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
@@ -131,14 +133,14 @@ class PoliteDownloader(Downloader):
             slot: the slot.
             is_last: whether its requests are to be handed out although their site is given up.
         """
-        host = _host_of(slot)
+        host = host_of(slot)
         if self._under_way[host]:
             return False
         return is_last or (slot not in self._closures and host not in self._closures)
 
     def is_given_up(self, slot: str) -> bool:
         """Return whether the spider does not stay open for the requests of a slot."""
-        return self._closures.is_given_up(slot) or self._closures.is_given_up(_host_of(slot))
+        return self._closures.is_given_up(slot) or self._closures.is_given_up(host_of(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:
         """Note that ``request`` comes from the scheduler; with ``is_last`` it is not waited for any more."""
@@ -146,7 +148,7 @@ class PoliteDownloader(Downloader):
 
     def note_left(self, slot: str, number: int, *, on_disk: bool) -> None:
         """Count requests of a site that was given up, which were still in the scheduler when the spider was closed."""
-        site = slot if self._closures.is_given_up(slot) else _host_of(slot)
+        site = slot if self._closures.is_given_up(slot) else host_of(slot)
         self._tally.left(site, number, on_disk=on_disk)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
@@ -271,8 +273,10 @@ class PoliteDownloader(Downloader):
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
-            if ROBOTS_TXT not in request.meta and request not in self._last and (origin := origin_of(request)):
-                self._rest(origin, request)
+            if ROBOTS_TXT not in request.meta:
+                if request not in self._last and (origin := origin_of(request)):
+                    self._rest(origin, request)
+                self._changed(key)
         return result
 
     def _view(self, request: Request) -> AgentView | None:
@@ -302,6 +306,7 @@ class PoliteDownloader(Downloader):
 
     def _rested(self, site: str) -> None:
         self._closures.end(site)
+        self._changed(site)
         wake(self.crawler)
 
     def _spider_opened(self) -> None:
@@ -314,6 +319,10 @@ class PoliteDownloader(Downloader):
                 self.total_concurrency,
             )
             count(self.crawler, "politesse/scheduler_bypassed")
+
+    def _changed(self, site: str) -> None:
+        for changed in self.on_change:
+            changed(site)
 
     def _spider_idle(self) -> None:
         if self.on_idle is not None and self.on_idle():
@@ -332,7 +341,11 @@ def origin_of(request: Request) -> Origin | None:
 
     It is that of an http(s) URL. A URL of another scheme has a stand-in, because it is paced by its host alone.
     """
-    url = request.url
+    return _origin_of(request.url)
+
+
+@lru_cache(maxsize=10_000)
+def _origin_of(url: str) -> Origin | None:
     if not url.startswith(_HTTP):
         scheme, _, rest = url.partition(":")
         if scheme in _WITHOUT_HOST:
@@ -355,10 +368,3 @@ def slot_of(request: Request) -> str | None:
     if request.url.startswith(_HTTP):
         return str(origin)
     return f"{request.url.partition(':')[0]}://{origin.pacing_host}"
-
-
-@lru_cache(maxsize=100_000)
-def _host_of(slot: str) -> str:
-    """Return the pacing host of a slot that ``slot_of`` has named; any other slot as it is."""
-    _, separator, authority = slot.partition("://")
-    return Origin.of(f"http://{authority}").pacing_host if separator else slot

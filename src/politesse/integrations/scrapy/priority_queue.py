@@ -10,9 +10,10 @@ each ends in its errback with the reason.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
-from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
+from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
 from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
@@ -20,9 +21,10 @@ from politesse.integrations.scrapy.downloader import PoliteDownloader, slot_of
 from politesse.integrations.scrapy.engine import flush_seen
 from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
+from politesse.integrations.scrapy.ready_slots import ReadySlots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -54,6 +56,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         *,
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
+        self._draining: set[str] = set()
+        self._ready = ReadySlots(self._is_ready)
         self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
@@ -65,12 +69,17 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             )
         self._polite = downloader
         downloader.is_bypassed = False
-        self._draining: set[str] = set()
-        self._downloader_interface = _ReadySlots(crawler, downloader, self._draining)
+        self._downloader_interface = _FirstSlot(crawler, downloader, partial(self._ready.first, self.pqueues))
+        downloader.on_change.append(self._ready.wake)
         if self._journal is None:
             downloader.on_idle = self._drain
         elif self._journal.was_killed:
             self._restore(self._journal)
+
+    def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
+        """Return the queue of a slot that is new."""
+        self._ready.add(slot)
+        return super().pqfactory(slot, startprios)
 
     def push(self, request: Request) -> None:
         """Store ``request``, without the directives of a page whose meta it was given."""
@@ -118,18 +127,26 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     def _drain(self) -> bool:
         """Hand out all requests of the sites that were given up; return whether there are any."""
         self._draining.update(self._given_up())
+        for slot in self._draining:
+            self._ready.wake(slot)
         return bool(self._draining)
 
+    def _is_ready(self, slot: str) -> bool:
+        return self._polite.is_ready(slot, is_last=slot in self._draining)
 
-class _ReadySlots(DownloaderInterface):
-    def __init__(self, crawler: Crawler, downloader: PoliteDownloader, draining: set[str]) -> None:
+
+class _FirstSlot(DownloaderInterface):
+    """Restricts Scrapy's choice to the slot that is next."""
+
+    def __init__(self, crawler: Crawler, downloader: PoliteDownloader, first: Callable[[], str | None]) -> None:
         super().__init__(crawler)
         self._polite = downloader
-        self._draining = draining
+        self._first = first
 
-    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002 - Scrapy's signature
+        slot = self._first()
         # Nothing is under way at a host that is ready: the number of its active downloads is 0.
-        return [(0, slot) for slot in possible_slots if self._polite.is_ready(slot, is_last=slot in self._draining)]
+        return [] if slot is None else [(0, slot)]
 
     def get_slot_key(self, request: Request) -> str:
         return slot_of(request) or self._polite.get_slot_key(request)
