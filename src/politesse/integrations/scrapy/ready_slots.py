@@ -56,8 +56,10 @@ class ReadySlots:
 @lru_cache(maxsize=100_000)
 def host_of(site: str) -> str:
     """Return the pacing host of an origin, or of a slot that stands for a host; any other slot as it is."""
-    _, separator, authority = site.partition("://")
+    scheme, separator, authority = site.partition("://")
+    if not separator or ":" in scheme:
+        return site  # a download_slot may have any name
     try:
-        return Origin.of(f"http://{authority}").pacing_host if separator else site
-    except InvalidURL:  # a download_slot may have any name
+        return Origin.of(f"http://{authority}").pacing_host
+    except InvalidURL:
         return site
