@@ -20,6 +20,7 @@ from politesse.cli.guide_command import TOPICS
 from tests.integration.cli.command import COMMAND, Done, politesse, read_terminal, run_process
 
 GUIDES: Final = Path(guide_command.__file__).parents[1] / "guides"
+ELSEWHERE: Final = {"COLUMNS", "LESS", "LINES", "NO_COLOR", "PAGER"}  # settings of the terminal that runs the tests
 STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -33,7 +34,7 @@ async def in_terminal(size: tuple[int, int], /, *arguments: str, **settings: str
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={name: value for name, value in os.environ.items() if name not in {"LESS", "PAGER", "NO_COLOR"}}
+        env={name: value for name, value in os.environ.items() if name not in ELSEWHERE}
         | {"TERM": "xterm-256color"}
         | settings,
         start_new_session=True,
