@@ -61,7 +61,7 @@ def run(settings: Settings) -> Iterator[str]:
                 cpu_s, wall_s = crawl(name, number, size, server)
                 cpu.add(name, cpu_s / size.pages)
                 walls.add(name, wall_s / size.pages)
-    yield _report(cpu, walls)
+    yield report(cpu, walls)
     yield f"load of the machine: {load:.1f} before, {os.getloadavg()[0]:.1f} after, on {os.cpu_count()} cores"
 
 
@@ -75,7 +75,7 @@ def crawl(name: str, number: int, size: Size, server: Server) -> tuple[float, fl
     return seconds
 
 
-def _report(cpu: Samples, walls: Samples) -> str:
+def report(cpu: Samples, walls: Samples) -> str:
     rows = []
     for name in CRAWLS:
         pairs = zip(cpu.seconds[name], cpu.seconds[_PLAIN], strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections import Counter
 from functools import partial
@@ -20,11 +21,13 @@ from tests.integration.scrapy.crawling import (
     html,
     in_turn,
     serving,
+    start,
     status,
     text,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 pytestmark = pytest.mark.realtime
@@ -112,3 +115,51 @@ async def test_every_page_is_fetched_in_the_end_however_often_the_crawl_is_kille
         assert set(site.page_paths) == set(site.pages)
         # Only pages that were under way, or in their callback, are fetched again.
         assert len(site.page_paths) <= len(site.pages) + 3 * (RUNS - 1)
+
+
+async def test_every_page_is_fetched_after_kills_at_the_start_and_in_an_ordered_shutdown(tmp_path: Path) -> None:
+    closed = tree(404, 2)
+    closed.pages["/0"] = in_turn(status(503, Retry_After="1"), closed.pages["/0"])
+    all_sites = [tree(404, 4), closed]
+    all_sites[0].page_s = 0.3
+    settings = QUICK | {"JOBDIR": str(tmp_path), "RETRY_TIMES": 2}
+    async with serving(*all_sites):
+        urls = [f"{site.base}/" for site in all_sites]
+        for _ in range(2):
+            await crawl_until(signal.SIGKILL, lambda: any(tmp_path.rglob("*.journal")), urls, settings)
+        for run in range(1, 3):
+            await interrupt_and_kill(partial(has_pages, all_sites[0], 5 * run), urls, settings)
+        done = await crawl(urls, settings)
+    assert done.stats["finish_reason"] == "finished"
+    for site in all_sites:
+        fetched = {exchange.url.removeprefix(site.base) for exchange in site.page_exchanges if exchange.status == 200}
+        assert fetched == set(site.pages)
+
+
+def has_pages(site: Site, number: int) -> bool:
+    return len(site.page_paths) >= number
+
+
+async def interrupt_and_kill(when: Callable[[], bool], urls: list[str], settings: Mapping[str, object]) -> None:
+    """Interrupt a crawl when a condition holds, and kill it while it waits for the last page."""
+    process = await start(json.dumps({"urls": urls, "settings": settings}))
+    ended = asyncio.ensure_future(process.communicate())
+    async with asyncio.timeout(60):
+        while not when() and not ended.done():
+            await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait({ended}, timeout=0.1)
+        if not ended.done():
+            process.kill()
+        await ended
+
+
+async def test_a_run_that_was_killed_as_scrapy_wrote_the_state_of_the_queue_is_resumed(tmp_path: Path) -> None:
+    site = tree(404, 3)
+    async with serving(site):
+        urls, settings = [f"{site.base}/"], QUICK | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.3}
+        await crawl_until(signal.SIGKILL, partial(has_pages, site, 4), urls, settings)
+        (tmp_path / "requests.queue" / "active.json").write_text("")  # opened, and not yet written
+        done = await crawl(urls, settings)
+    assert done.stats["finish_reason"] == "finished"
+    assert set(site.page_paths) == set(site.pages)

@@ -9,7 +9,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
 
-from politesse.integrations.scrapy.journal import QueueJournal
+from politesse.integrations.scrapy.journal import QueueJournal, discard_cut_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,9 +106,36 @@ def test_of_two_equal_requests_the_one_that_was_pushed_first_is_done_first(tmp_p
 def test_clean_end_leaves_nothing_beside_the_queue(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.journal.pushed(page("a"))
-    run.journal.close({"http://example.com": [0]})
+    run.journal.close()
+    (tmp_path / "requests.queue" / "active.json").write_text('{"http://example.com": [0]}')  # as the scheduler does
+    run.journal.remove()
     assert [path.name for path in tmp_path.iterdir()] == ["requests.queue"]
     assert Run(tmp_path).journal.state == {"http://example.com": [0]}
+
+
+def test_a_queue_that_was_not_closed_keeps_its_journal(killed: Path) -> None:
+    run = Run(killed)
+    run.journal.remove()
+    assert Run(killed).journal.was_killed
+
+
+def test_state_that_was_cut_off_as_it_was_written_is_not_read(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.journal.pushed(page("a"))
+    run.journal.close()
+    state = tmp_path / "requests.queue" / "active.json"
+    state.write_text("")  # killed here
+    discard_cut_state(str(tmp_path))
+    assert not state.exists()
+    assert Run(tmp_path).pending() == ["http://example.com/a"]
+
+
+def test_state_of_a_clean_end_is_kept(tmp_path: Path) -> None:
+    state = tmp_path / "requests.queue" / "active.json"
+    state.parent.mkdir()
+    state.write_text("{}")
+    discard_cut_state(str(tmp_path))
+    assert state.read_text() == "{}"
 
 
 def test_queue_is_restored_as_the_killed_run_found_it(tmp_path: Path) -> None:

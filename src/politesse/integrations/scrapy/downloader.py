@@ -38,6 +38,7 @@ from politesse.integrations.scrapy.closures import DEFERRING, Closures
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
+from politesse.integrations.scrapy.journal import discard_cut_state
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.ready_slots import host_of
 from politesse.integrations.scrapy.tally import CrawlTally
@@ -99,7 +100,10 @@ class PoliteDownloader(Downloader):
         self.is_bypassed = True  # until a PolitePriorityQueue is made
         self._bounced: WeakSet[Request] = WeakSet()  # put back while the spider was being closed
         self._under_way: Counter[str] = Counter()
-        self._has_job_dir = job_dir(self.settings) is not None
+        directory = job_dir(self.settings)
+        self._has_job_dir = directory is not None
+        if directory is not None:
+            discard_cut_state(directory)
         self._gate: Gatekeeper = make_gate(crawler) if self._robots is None else self._robots.gate
         if self._robots is not None:
             self._robots.waits = self

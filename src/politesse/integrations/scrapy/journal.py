@@ -8,8 +8,9 @@ callback or errback has ended. A clean end removes both.
 
 If both are there when a queue is opened, the last run was killed. Then the queue is the copy, with what the journal
 says was pushed and not done; what was done is skipped when the copy hands it out. So nothing is lost, and what was
-under way is requested again. The journal counts by fingerprint of the request: one that is pushed again is pending
-once more. A record that was cut off as it was written counts as not written.
+under way is requested again. Scrapy's state of the queue may be cut off then, if it was killed as it wrote that; so it
+is removed before Scrapy reads it, and that of the copy is valid. The journal counts by fingerprint of the request: one
+that is pushed again is pending once more. A record that was cut off as it was written counts as not written.
 """
 
 from __future__ import annotations
@@ -30,7 +31,18 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 _RECORD: Final = Struct(">20sL")  # fingerprint, and the length of the request that follows; 0 for one that is done
+_QUEUE: Final = "requests.queue"  # the directory of the scheduler's queue in JOBDIR
 _STATE: Final = "active.json"  # where the scheduler writes what ``close`` of a queue returns
+
+
+def discard_cut_state(job_dir: str) -> None:
+    """Remove Scrapy's state of the queue if the last run was killed; to be called before the scheduler reads it."""
+    if _journal_path(Path(job_dir, _QUEUE)).exists():
+        Path(job_dir, _QUEUE, _STATE).unlink(missing_ok=True)
+
+
+def _journal_path(queue: Path) -> Path:
+    return Path(f"{queue}.journal")
 
 
 class QueueJournal:
@@ -45,7 +57,7 @@ class QueueJournal:
         self._crawler = crawler
         self._directory = Path(key)
         self._copy = Path(f"{key}.copy")
-        self._path = Path(f"{key}.journal")
+        self._path = _journal_path(self._directory)
         self._out: dict[Request, bytes] = {}
         self._done: Counter[bytes] = Counter()
         self.was_killed = self._path.exists()
@@ -85,13 +97,15 @@ class QueueJournal:
         self._out[request] = fingerprint
         return True
 
-    def close(self, state: dict[str, list[int]]) -> None:
-        """Remove journal and copy: the queue was closed with this state."""
-        # The scheduler writes the same later on; killed before that, it would have the state of the last run.
-        (self._directory / _STATE).write_text(json.dumps(state))
+    def close(self) -> None:
+        """Write no more: the queue was closed."""
         self._file.close()
-        self._path.unlink()
-        shutil.rmtree(self._copy, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove journal and copy, if the queue was closed: the scheduler has written its state."""
+        if self._file.closed:
+            self._path.unlink(missing_ok=True)
+            shutil.rmtree(self._copy, ignore_errors=True)
 
     def _places_pending(self, file: BinaryIO) -> list[int]:
         """Return where the records of what was pushed and not done begin; cut off what is incomplete."""

@@ -13,6 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from scrapy import signals
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
 from scrapy.utils.request import request_from_dict
 
@@ -73,7 +74,9 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         downloader.on_change.append(self._ready.wake)
         if self._journal is None:
             downloader.on_idle = self._drain
-        elif self._journal.was_killed:
+            return
+        crawler.signals.connect(self._journal.remove, signals.spider_closed)  # sent after the scheduler is closed
+        if self._journal.was_killed:
             self._restore(self._journal)
 
     def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
@@ -108,7 +111,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             self._polite.note_left(slot, len(self.pqueues[slot]), on_disk=bool(self.key))
         state = super().close()
         if self._journal is not None:
-            self._journal.close(state)
+            self._journal.close()
         return state
 
     def __len__(self) -> int:
