@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cachetools import LRUCache
+from scrapy import Spider
 from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._cache.options import CacheOptions
@@ -51,7 +52,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
     on_error = settings.get("POLITESSE_ON_ERROR", "disallow")
     if on_error not in {"disallow", "allow"}:
         raise ConfigurationError(f"POLITESSE_ON_ERROR={on_error!r}: give 'disallow' or 'allow'")
-    user_agent = getattr(crawler.spider, "user_agent", None) or settings["USER_AGENT"] or ""
+    user_agent = _of_spider(crawler, "user_agent") or settings["USER_AGENT"] or ""
     named = settings["ROBOTSTXT_USER_AGENT"]
     delays_s = _delays_s(settings)
     cache = _options(settings, "POLITESSE_CACHE", CacheOptions)
@@ -123,8 +124,12 @@ class Agents:
 
     def __init__(self, gate: Gatekeeper, settings: BaseSettings) -> None:
         self._gate = gate
-        self._named_to_all = bool(settings["ROBOTSTXT_USER_AGENT"])
+        self._named_to_all: str | None = settings["ROBOTSTXT_USER_AGENT"]
         self._views: LRUCache[str, AgentView] = LRUCache(_MAX_VIEWS)
+
+    def name(self, request: Request) -> str:
+        """Return the product token that judges ``request``, or ``ROBOTSTXT_USER_AGENT`` as it is."""
+        return self._named_to_all or self.view(request).identity.tokens[0]
 
     def view(self, request: Request) -> AgentView:
         """Return the view that judges ``request``."""
@@ -184,8 +189,13 @@ def _options(settings: BaseSettings, name: str, kind: type[Options]) -> Options:
 
 def _floor_s(crawler: Crawler) -> float:
     # Scrapy 2.14 reads the spider's attribute directly, later versions copy it to the settings.
-    delay_s = getattr(crawler.spider, "download_delay", None)
+    delay_s = _of_spider(crawler, "download_delay")
     return float(delay_s) if delay_s is not None else crawler.settings.getfloat("DOWNLOAD_DELAY")
+
+
+def _of_spider(crawler: Crawler, name: str) -> Any:  # noqa: ANN401 - what the spider's author has given
+    # Tests of middlewares often have no spider, or a mock, which has every attribute.
+    return getattr(crawler.spider, name, None) if isinstance(crawler.spider, Spider) else None
 
 
 def _delays_s(settings: BaseSettings) -> dict[str, float]:

@@ -10,7 +10,7 @@ each ends in its errback with the reason.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
 from scrapy.utils.request import request_from_dict
@@ -18,6 +18,7 @@ from scrapy.utils.request import request_from_dict
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy.downloader import PoliteDownloader, origin_of
 from politesse.integrations.scrapy.engine import flush_seen
+from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+_CACHED: Final = "answered by the HTTP cache"
+"""The slot of requests for which nothing is sent: no site makes them wait."""
 
 
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
@@ -86,7 +90,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             request = super().pop()
         if request is None:
             return None
-        slot = self._downloader_interface.get_slot_key(request)
+        slot = self._downloader_interface.slot_of_site(request)
         self._polite.hand_out(request, is_last=slot in self._draining)
         if slot not in self.pqueues:
             self._draining.discard(slot)
@@ -125,11 +129,15 @@ class _ReadySlots(DownloaderInterface):
         super().__init__(crawler)
         self._polite = downloader
         self._draining = draining
+        self._http_cache = HttpCache(crawler)
 
     def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
         # Nothing is under way at a host that is ready: the number of its active downloads is 0.
         return [(0, slot) for slot in possible_slots if self._polite.is_ready(slot, is_last=slot in self._draining)]
 
     def get_slot_key(self, request: Request) -> str:
+        return _CACHED if self._http_cache.answers(request) else self.slot_of_site(request)
+
+    def slot_of_site(self, request: Request) -> str:
         origin = origin_of(request)
         return self._polite.get_slot_key(request) if origin is None else str(origin)
