@@ -53,8 +53,8 @@ class HttpCache:
         copy = request.copy()  # policy and storage write into it
         stored = self._stored(cache, copy)
         if stored is None:
-            return cache.ignore_missing  # then HttpCacheMiddleware ignores the request
-        return cache.policy.is_cached_response_fresh(stored, copy)
+            return bool(cache.ignore_missing)  # then HttpCacheMiddleware ignores the request
+        return bool(cache.policy.is_cached_response_fresh(stored, copy))
 
     def recovers(self, request: Request) -> bool:
         """Return whether the cache has a response to ``request``, maybe a stale one, for when the server is down."""

@@ -17,7 +17,7 @@ from politesse.integrations._request import check_sent
 from politesse.integrations.scrapy.closures import DEFERRING
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently
 from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
-from politesse.integrations.scrapy.gate import Agents, errors_logged_in_one_line, make_gate
+from politesse.integrations.scrapy.gate import Agents, errors_logged_in_one_line, make_gate, reads_pages
 from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.verdict import Reason, Verdict
@@ -80,12 +80,12 @@ class RobotsTxtMiddleware:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
             raise NotConfigured
         with errors_logged_in_one_line():
+            self._pages = PageReader() if reads_pages(crawler.settings) else None
             self.gate: Gatekeeper = make_gate(crawler)
         self.waits: Waits | None = None
         self._crawler = crawler
         self._agents = Agents(self.gate, crawler.settings)
         self._http_cache = HttpCache(crawler)
-        self._pages = PageReader() if crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True) else None  # noqa: FBT003 - a default
         self._judges: WeakKeyDictionary[Request, AgentView] = WeakKeyDictionary()
         crawler.signals.connect(self._engine_started, signals.engine_started)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)

@@ -18,6 +18,7 @@ from scrapy.utils.request import request_from_dict
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy.downloader import PoliteDownloader, origin_of
 from politesse.integrations.scrapy.engine import flush_seen
+from politesse.integrations.scrapy.gate import errors_logged_in_one_line
 from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
@@ -42,7 +43,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
 
     Raises:
-        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader.
+        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is not
+            one of this version.
 
     Example::
 
@@ -58,7 +60,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         *,
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
-        self._journal = QueueJournal(crawler, key) if key else None
+        with errors_logged_in_one_line():
+            self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
@@ -69,7 +72,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             )
         self._polite = downloader
         self._draining: set[str] = set()
-        self._downloader_interface = _ReadySlots(crawler, downloader, self._draining)
+        self._sites = _ReadySlots(crawler, downloader, self._draining)
+        self._downloader_interface = self._sites
         if self._journal is None:
             downloader.on_idle = self._drain
         elif self._journal.was_killed:
@@ -90,7 +94,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             request = super().pop()
         if request is None:
             return None
-        slot = self._downloader_interface.slot_of_site(request)
+        slot = self._sites.slot_of_site(request)
         self._polite.hand_out(request, is_last=slot in self._draining)
         if slot not in self.pqueues:
             self._draining.discard(slot)
@@ -139,5 +143,6 @@ class _ReadySlots(DownloaderInterface):
         return _CACHED if self._http_cache.answers(request) else self.slot_of_site(request)
 
     def slot_of_site(self, request: Request) -> str:
+        """Return the origin of ``request``, whether the HTTP cache answers it or not."""
         origin = origin_of(request)
         return self._polite.get_slot_key(request) if origin is None else str(origin)
