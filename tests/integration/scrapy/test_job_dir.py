@@ -12,6 +12,7 @@ import pytest
 from tests.integration.scrapy.crawling import ADDON, Site, crawl, crawl_until, html, serving, start
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 pytestmark = pytest.mark.realtime
@@ -29,12 +30,12 @@ def site_of_pages() -> Site:
     return Site(404, {"/": html(*pages), **dict.fromkeys(pages, html())})
 
 
-async def crawl_in_two(job_dir: Path, site: Site, first: dict[str, object], second: dict[str, object]) -> None:
+async def crawl_in_two(job_dir: Path, site: Site, first: Mapping[str, object], second: Mapping[str, object]) -> None:
     job = {"JOBDIR": str(job_dir)}
     urls = [f"{site.base}/"]
-    await crawl_until(signal.SIGINT, lambda: len(site.page_paths) > 3, urls, first | job)
+    await crawl_until(signal.SIGINT, lambda: len(site.page_paths) > 3, urls, {**first, **job})
     assert len(site.page_paths) < len(site.pages)
-    done = await crawl(urls, second | job)
+    done = await crawl(urls, {**second, **job})
     assert done.stats["finish_reason"] == "finished"
     assert sorted(site.page_paths) == sorted(site.pages)
 

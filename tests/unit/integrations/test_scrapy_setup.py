@@ -410,3 +410,14 @@ async def test_attributes_of_a_spider_that_is_none_are_not_read() -> None:
     crawler = crawler_with()
     crawler.spider = MagicMock()  # as in tests of middlewares
     assert make_gate(crawler).identity.user_agent == UA
+
+
+async def test_parser_that_is_handed_over_is_asked_for_the_name_of_the_setting() -> None:
+    middleware = RobotsTxtMiddleware(crawler_with(ROBOTSTXT_USER_AGENT="ExampleBot"))
+    parser = MagicMock()
+    request = Request("http://example.com/page")
+    middleware.process_request_2(parser, request)
+    parser.allowed.assert_called_once_with("http://example.com/page", "ExampleBot")
+    parser.allowed.return_value = False
+    with pytest.raises(IgnoreRequest, match=r"^Forbidden by robots\.txt$"):
+        middleware.process_request_2(parser, request)
