@@ -9,6 +9,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
 
+from politesse import ConfigurationError
 from politesse.integrations.scrapy.journal import QueueJournal, discard_cut_state
 
 if TYPE_CHECKING:
@@ -146,3 +147,29 @@ def test_queue_is_restored_as_the_killed_run_found_it(tmp_path: Path) -> None:
     file.write_text("half written")
     assert Run(tmp_path).journal.was_killed
     assert file.read_text() == "as it was"
+
+
+@pytest.mark.parametrize("content", [b"politesse journal 2\n", b"\0" * 40, b"something else", b"pol1"])
+def test_a_journal_of_another_format_is_refused_and_nothing_is_changed(killed: Path, content: bytes) -> None:
+    (killed / "requests.queue.journal").write_bytes(content)
+    (killed / "requests.queue" / "kept").touch()
+    with pytest.raises(ConfigurationError, match=r"requests\.queue\.journal' is not a journal of this version"):
+        Run(killed)
+    assert (killed / "requests.queue.journal").read_bytes() == content
+    assert (killed / "requests.queue" / "kept").exists()
+
+
+def test_a_journal_without_its_copy_is_refused_and_nothing_is_changed(killed: Path) -> None:
+    (killed / "requests.queue.copy").rename(killed / "elsewhere")
+    (killed / "requests.queue" / "kept").touch()
+    with pytest.raises(ConfigurationError, match=r"'requests\.queue\.copy' beside it is missing"):
+        Run(killed)
+    assert (killed / "requests.queue" / "kept").exists()
+
+
+def test_a_journal_that_was_cut_off_in_its_first_line_is_empty(killed: Path) -> None:
+    (killed / "requests.queue.journal").write_bytes(b"politesse jou")
+    run = Run(killed)
+    assert run.pending() == []
+    run.journal.pushed(page("d"))
+    assert Run(killed).pending() == ["http://example.com/d"]

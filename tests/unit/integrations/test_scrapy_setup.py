@@ -6,6 +6,7 @@ import importlib
 import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import MagicMock
 
 import pytest
 from scrapy import Request, Spider
@@ -383,3 +384,57 @@ async def test_logged_error_is_printable_and_forges_no_log_line(caplog: pytest.L
         assert r"ValueError: \x1b[2J\r" in text
         assert all(line.isprintable() for line in text.split("\n"))
         assert "\n2026" not in text
+
+
+@pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
+@pytest.mark.parametrize("given", [{}, [], False, float("nan"), "on"])
+async def test_options_of_another_type_are_refused_empty_ones_as_well(name: str, given: object) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name}=.*: give a politesse\.\w+Options$"):
+        make_gate(crawler_with(**{name: given}))
+
+
+@pytest.mark.parametrize("given", [[], {}, -1, float("nan"), True])
+async def test_on_error_of_another_type_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"POLITESSE_ON_ERROR=.*: give 'disallow' or 'allow'"):
+        make_gate(crawler_with(POLITESSE_ON_ERROR=given))
+
+
+@pytest.mark.parametrize("given", [True, pytest.param(10**400, id="huge"), float("nan"), [], -1])
+async def test_max_wait_that_is_no_number_of_seconds_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"POLITESSE_MAX_WAIT=.*: give a number of seconds, 0 or more"):
+        max_wait_s(Settings({"POLITESSE_MAX_WAIT": given}))
+
+
+@pytest.mark.parametrize("given", ["x", [], float("nan"), float("inf")])
+async def test_page_directives_that_are_neither_true_nor_false_are_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"POLITESSE_PAGE_DIRECTIVES=.*: give True or False"):
+        RobotsTxtMiddleware(crawler_with(POLITESSE_PAGE_DIRECTIVES=given))
+
+
+@pytest.mark.parametrize("given", ["x", [], pytest.param(10**400, id="huge")])
+async def test_download_delay_that_is_no_number_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"DOWNLOAD_DELAY=.*: give a number of seconds, 0 or more"):
+        make_gate(crawler_with(DOWNLOAD_DELAY=given))
+
+
+@pytest.mark.parametrize("given", [5, b"ExampleBot"])
+async def test_robots_txt_user_agent_that_is_no_text_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"ROBOTSTXT_USER_AGENT=.*: give a str"):
+        make_gate(crawler_with(ROBOTSTXT_USER_AGENT=given))
+
+
+async def test_attributes_of_a_spider_that_is_none_are_not_read() -> None:
+    crawler = crawler_with()
+    crawler.spider = MagicMock()  # as in tests of middlewares
+    assert make_gate(crawler).identity.user_agent == UA
+
+
+async def test_parser_that_is_handed_over_is_asked_for_the_name_of_the_setting() -> None:
+    middleware = RobotsTxtMiddleware(crawler_with(ROBOTSTXT_USER_AGENT="ExampleBot"))
+    parser = MagicMock()
+    request = Request("http://example.com/page")
+    middleware.process_request_2(parser, request)
+    parser.allowed.assert_called_once_with("http://example.com/page", "ExampleBot")
+    parser.allowed.return_value = False
+    with pytest.raises(IgnoreRequest, match=r"^Forbidden by robots\.txt$"):
+        middleware.process_request_2(parser, request)

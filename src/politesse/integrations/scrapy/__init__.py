@@ -15,6 +15,8 @@ One line of settings installs everything::
     closures        which sites are waited for, and which are given up
     tally           the stats ``politesse/...`` and the summary in the log
     engine_fetcher  robots.txt, fetched through the engine, so that proxies and other middlewares apply
+    http_cache      which requests Scrapy's HTTP cache answers, so that nothing is sent
+    robots_response what Scrapy's response to a request for robots.txt contains
     gate            the Gatekeeper that the settings describe, and its view for each User-Agent
     page_reader     what a page says to crawlers itself, for ``response.meta["politesse_page"]``
     engine          what the others need of Scrapy's engine

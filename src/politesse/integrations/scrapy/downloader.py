@@ -38,6 +38,7 @@ from politesse.integrations.scrapy.closures import DEFERRING, Closures
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
+from politesse.integrations.scrapy.http_cache import STALE
 from politesse.integrations.scrapy.journal import discard_cut_state
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy.ready_slots import host_of
@@ -70,6 +71,10 @@ _WITHOUT_HOST: Final = frozenset({"data", "file"})
 
 class PutBack(IgnoreRequest):
     """A request goes back to the scheduler: its site is not ready."""
+
+
+class ServedStale(OSError):
+    """A request is not sent, and HttpCacheMiddleware answers it with its stale response, as after an OSError."""
 
 
 class PoliteDownloader(Downloader):
@@ -268,6 +273,8 @@ class PoliteDownloader(Downloader):
             agent.counted(verdict)
         if self._robots is None:
             return IgnoreRequest(str(Disallowed(verdict)))
+        if verdict.reason in DEFERRING and STALE in request.meta:
+            raise ServedStale(str(verdict))
         if verdict.reason in DEFERRING and (self.is_bypassed or request in self._handed_out):
             self._rest_for_robots(Origin.of(request.url), verdict)
             return PutBack(str(verdict))

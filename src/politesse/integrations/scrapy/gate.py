@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cachetools import LRUCache
+from scrapy import Spider
 from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._cache.options import CacheOptions
@@ -51,18 +52,21 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
         _check_asyncio()
     settings = crawler.settings
     on_error = settings.get("POLITESSE_ON_ERROR", "disallow")
-    if on_error not in {"disallow", "allow"}:
-        raise ConfigurationError(f"POLITESSE_ON_ERROR={on_error!r}: give 'disallow' or 'allow'")
-    user_agent = getattr(crawler.spider, "user_agent", None) or settings["USER_AGENT"] or ""
+    if on_error not in ("disallow", "allow"):  # a tuple: the value may have no hash
+        raise ConfigurationError(f"POLITESSE_ON_ERROR={on_error!r:.100}: give 'disallow' or 'allow'")
+    user_agent = _of_spider(crawler, "user_agent") or settings["USER_AGENT"] or ""
     named = settings["ROBOTSTXT_USER_AGENT"]
+    if named and not isinstance(named, str):
+        raise ConfigurationError(f"ROBOTSTXT_USER_AGENT={named!r:.100}: give a str, as in 'ExampleBot'")
     delays_s = _delays_s(settings)
     cache = _options(settings, "POLITESSE_CACHE", CacheOptions)
+    pacing = _options(settings, "POLITESSE_PACING", PacingOptions)
     try:
         gate = Gatekeeper(
             user_agent,
             token=first_word(named) if named else None,
             cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
-            pacing=_pacing(crawler),
+            pacing=_pacing(crawler, pacing),
             fetcher=EngineFetcher(crawler, on_error),
         )
     except ConfigurationError as error:
@@ -85,12 +89,25 @@ def max_wait_s(settings: BaseSettings) -> float:
     """
     given = settings.get("POLITESSE_MAX_WAIT", _DEFAULT_MAX_WAIT_S)
     try:
-        wait_s = float(given)
-    except (TypeError, ValueError):
+        wait_s = -1.0 if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError, OverflowError):
         wait_s = -1.0
     if not wait_s >= 0:
         raise ConfigurationError(f"POLITESSE_MAX_WAIT={given!r:.100}: give a number of seconds, 0 or more")
     return wait_s
+
+
+def reads_pages(settings: BaseSettings) -> bool:
+    """Return whether ``POLITESSE_PAGE_DIRECTIVES`` is on.
+
+    Raises:
+        ConfigurationError: it is neither true nor false.
+    """
+    given = settings.get("POLITESSE_PAGE_DIRECTIVES", True)
+    try:
+        return settings.getbool("POLITESSE_PAGE_DIRECTIVES", True)  # noqa: FBT003 - a default
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigurationError(f"POLITESSE_PAGE_DIRECTIVES={given!r:.100}: give True or False") from None
 
 
 class SettingRefused(ConfigurationError):
@@ -128,8 +145,12 @@ class Agents:
 
     def __init__(self, gate: Gatekeeper, settings: BaseSettings) -> None:
         self._gate = gate
-        self._named_to_all = bool(settings["ROBOTSTXT_USER_AGENT"])
+        self._named_to_all: str | None = settings["ROBOTSTXT_USER_AGENT"]
         self._views: LRUCache[str, AgentView] = LRUCache(_MAX_VIEWS)
+
+    def name(self, request: Request) -> str:
+        """Return the product token that judges ``request``, or ``ROBOTSTXT_USER_AGENT`` as it is."""
+        return self._named_to_all or self.view(request).identity.tokens[0]
 
     def view(self, request: Request) -> AgentView:
         """Return the view that judges ``request``."""
@@ -166,13 +187,12 @@ def _check_asyncio() -> None:
         )
 
 
-def _pacing(crawler: Crawler) -> PacingOptions:
+def _pacing(crawler: Crawler, given: PacingOptions) -> PacingOptions:
     """Return how the requests of a crawl are paced: the one place where Scrapy's defaults are set.
 
     Spiders of one process share the pace of each host, whatever else they set: only what is paced as one host has to be
     the same. A ``scope`` of the project's own is the way out.
     """
-    given = _options(crawler.settings, "POLITESSE_PACING", PacingOptions)
     pacing = replace(given, min_delay_s=_floor_s(crawler), max_concurrent=1)
     if not pacing.scope:
         limits = f" {pacing.key} {pacing.address} {pacing.domain}" if pacing.is_scoped else ""
@@ -182,7 +202,9 @@ def _pacing(crawler: Crawler) -> PacingOptions:
 
 
 def _options(settings: BaseSettings, name: str, kind: type[Options]) -> Options:
-    given = settings.get(name) or kind()
+    given = settings.get(name)
+    if given is None:
+        return kind()
     if not isinstance(given, kind):
         raise ConfigurationError(f"{name}={given!r:.100}: give a politesse.{kind.__name__}")
     return given
@@ -190,8 +212,17 @@ def _options(settings: BaseSettings, name: str, kind: type[Options]) -> Options:
 
 def _floor_s(crawler: Crawler) -> float:
     # Scrapy 2.14 reads the spider's attribute directly, later versions copy it to the settings.
-    delay_s = getattr(crawler.spider, "download_delay", None)
-    return float(delay_s) if delay_s is not None else crawler.settings.getfloat("DOWNLOAD_DELAY")
+    delay_s = _of_spider(crawler, "download_delay")
+    given = crawler.settings.get("DOWNLOAD_DELAY", 0.0) if delay_s is None else delay_s
+    try:
+        return float(given)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigurationError(f"DOWNLOAD_DELAY={given!r:.100}: give a number of seconds, 0 or more") from None
+
+
+def _of_spider(crawler: Crawler, name: str) -> Any:  # noqa: ANN401 - what the spider's author has given
+    # Tests of middlewares often have no spider, or a mock, which has every attribute.
+    return getattr(crawler.spider, name, None) if isinstance(crawler.spider, Spider) else None
 
 
 def _delays_s(settings: BaseSettings) -> dict[str, float]:

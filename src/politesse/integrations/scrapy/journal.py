@@ -11,6 +11,9 @@ says was pushed and not done; what was done is skipped when the copy hands it ou
 under way is requested again. Scrapy's state of the queue may be cut off then, if it was killed as it wrote that; so it
 is removed before Scrapy reads it, and that of the copy is valid. The journal counts by fingerprint of the request: one
 that is pushed again is pending once more. A record that was cut off as it was written counts as not written.
+
+The journal begins with the version of its format. One that does not is refused before anything is changed, as is one
+without its copy: what they contain cannot be known, and would be lost.
 """
 
 from __future__ import annotations
@@ -24,12 +27,15 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from politesse.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+_HEAD: Final = b"politesse journal 1\n"  # another format has another number
 _RECORD: Final = Struct(">20sL")  # fingerprint, and the length of the request that follows; 0 for one that is done
 _QUEUE: Final = "requests.queue"  # the directory of the scheduler's queue in JOBDIR
 _STATE: Final = "active.json"  # where the scheduler writes what ``close`` of a queue returns
@@ -51,6 +57,9 @@ class QueueJournal:
     Args:
         crawler: for the fingerprints and the spider of requests.
         key: the directory of the queue; journal and copy are beside it.
+
+    Raises:
+        ConfigurationError: the journal of the last run is in another format, or its copy is missing.
     """
 
     def __init__(self, crawler: Crawler, key: str) -> None:
@@ -62,11 +71,15 @@ class QueueJournal:
         self._done: Counter[bytes] = Counter()
         self.was_killed = self._path.exists()
         if self.was_killed:
+            self._check()
             self._replace(self._copy, self._directory)
         else:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._replace(self._directory, self._copy)
         self._file = self._path.open("ab", buffering=0)
+        if self._file.tell() < len(_HEAD):
+            self._file.truncate(0)
+            self._file.write(_HEAD)
 
     @property
     def state(self) -> dict[str, Iterable[int]]:
@@ -107,10 +120,21 @@ class QueueJournal:
             self._path.unlink(missing_ok=True)
             shutil.rmtree(self._copy, ignore_errors=True)
 
+    def _check(self) -> None:
+        with self._path.open("rb") as file:
+            head = file.read(len(_HEAD))
+        # The process may have been killed before the head was complete.
+        if not _HEAD.startswith(head) or not self._copy.is_dir():
+            raise ConfigurationError(
+                f"JOBDIR: {str(self._path)!r} is not a journal of this version of politesse, or {self._copy.name!r} "
+                "beside it is missing; finish the crawl with the version that wrote it, or remove both to start from "
+                "the queue as it is"
+            )
+
     def _places_pending(self, file: BinaryIO) -> list[int]:
         """Return where the records of what was pushed and not done begin; cut off what is incomplete."""
         pushed: dict[bytes, list[int]] = {}
-        place, size = 0, self._path.stat().st_size
+        place, size = file.seek(len(_HEAD)), self._path.stat().st_size
         while len(head := file.read(_RECORD.size)) == _RECORD.size:
             fingerprint, length = _RECORD.unpack(head)
             if file.tell() + length > size:

@@ -17,13 +17,15 @@ from politesse.integrations._request import check_sent
 from politesse.integrations.scrapy.closures import DEFERRING
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently
 from politesse.integrations.scrapy.engine_fetcher import CAUSE, ROBOTS_TXT
-from politesse.integrations.scrapy.gate import Agents, errors_logged_in_one_line, make_gate
+from politesse.integrations.scrapy.gate import Agents, errors_logged_in_one_line, make_gate, reads_pages
+from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.robotstxt import RobotParser
 
     from politesse._gate.gatekeeper import Gatekeeper
     from politesse._gate.view import AgentView
@@ -84,11 +86,12 @@ class RobotsTxtMiddleware:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
             raise NotConfigured
         with errors_logged_in_one_line():
+            self._pages = PageReader() if reads_pages(crawler.settings) else None
             self.gate: Gatekeeper = make_gate(crawler)
         self.waits: Waits | None = None
         self._crawler = crawler
         self._agents = Agents(self.gate, crawler.settings)
-        self._pages = PageReader() if crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True) else None  # noqa: FBT003 - a default
+        self._http_cache = HttpCache(crawler)
         self._judges: WeakKeyDictionary[Request, AgentView] = WeakKeyDictionary()
         crawler.signals.connect(self._engine_started, signals.engine_started)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -111,6 +114,9 @@ class RobotsTxtMiddleware:
         if not request.url[:_LONGEST_SCHEME].lower().startswith(_WITH_ROBOTS_TXT):
             return None  # Scrapy has a handler for its scheme, or raises NotSupported
         view = self._agents.view(request)
+        if self._http_cache.answers(request) and self._stored_robots_permit(request):
+            self._judges[request] = view
+            return None
         try:
             verdict = await self._verdict(view, request)
             while verdict.reason in DEFERRING and (wait_s := self._wait_here_s(request, verdict)) is not None:
@@ -122,16 +128,17 @@ class RobotsTxtMiddleware:
                 raise
             return later
         self._judges[request] = view
-        if (verdict or verdict.reason in DEFERRING) and self.waits is not None:
-            later = self.waits.postpone(request, verdict)
-            if later is not None:
-                return later  # it is judged again then
-        agent_of(view).counted(verdict)
-        if not verdict:
-            if verdict.reason in DEFERRING and self.waits is not None:
-                self.waits.ignored(request)
-            raise self.forbidden(request, verdict)
-        return None
+        if verdict.reason in DEFERRING and self._is_recovered(request):
+            return None
+        return self._continued(view, request, verdict)
+
+    def process_request_2(self, rp: RobotParser, request: Request) -> None:
+        """Raise IgnoreRequest if ``rp`` forbids ``request``; as in Scrapy's own middleware.
+
+        It is called with the robots.txt of the HTTP cache, for a request for which nothing is sent.
+        """
+        if not rp.allowed(request.url, self._agents.name(request)):
+            raise self._refuse(request, "")
 
     def process_response(self, request: Request, response: Response) -> Response:
         """Add what the page itself says to the meta; return ``response``."""
@@ -160,6 +167,34 @@ class RobotsTxtMiddleware:
 
     def _wait_here_s(self, request: Request, verdict: Verdict) -> float | None:
         return None if self.waits is None else self.waits.wait_here_s(request, verdict)
+
+    def _continued(self, view: AgentView, request: Request, verdict: Verdict) -> Request | None:
+        """Return the request to be scheduled instead, or None to continue; raises IgnoreRequest."""
+        if (verdict or verdict.reason in DEFERRING) and self.waits is not None:
+            later = self.waits.postpone(request, verdict)
+            if later is not None:
+                return later  # it is judged again then
+        agent_of(view).counted(verdict)
+        if not verdict:
+            if verdict.reason in DEFERRING and self.waits is not None:
+                self.waits.ignored(request)
+            raise self.forbidden(request, verdict)
+        return None
+
+    def _stored_robots_permit(self, request: Request) -> bool:
+        """Return whether the HTTP cache has a robots.txt, which permits ``request``; raises IgnoreRequest."""
+        parser = self._http_cache.robots_parser(request.url)
+        if parser is not None:
+            self.process_request_2(parser, request)
+        return parser is not None
+
+    def _is_recovered(self, request: Request) -> bool:
+        """Return whether the HTTP cache answers ``request`` without a robots.txt of now; raises IgnoreRequest.
+
+        It answers with a stale response as well: PoliteDownloader sends nothing while robots.txt is unreachable.
+        """
+        self._stored_robots_permit(request)  # as Scrapy: what these rules forbid does not wait for the server
+        return self._http_cache.recovers(request)
 
     async def _verdict(self, view: AgentView, request: Request) -> Verdict:
         self.check_sent(request)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scrapy import signals
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
@@ -20,6 +20,8 @@ from scrapy.utils.request import request_from_dict
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy.downloader import PoliteDownloader, slot_of
 from politesse.integrations.scrapy.engine import flush_seen
+from politesse.integrations.scrapy.gate import errors_logged_in_one_line
+from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
 from politesse.integrations.scrapy.ready_slots import ReadySlots
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CACHED: Final = "answered by the HTTP cache"
+"""The slot of requests for which nothing is sent: no site makes them wait."""
+
 
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     """Scrapy's queue by slots, but one for each origin, and without the requests of sites that are not ready.
@@ -41,7 +46,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
 
     Raises:
-        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader.
+        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is not
+            one of this version.
 
     Example::
 
@@ -59,7 +65,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     ) -> None:
         self._draining: set[str] = set()
         self._ready = ReadySlots(self._is_ready)
-        self._journal = QueueJournal(crawler, key) if key else None
+        with errors_logged_in_one_line():
+            self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
@@ -70,7 +77,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             )
         self._polite = downloader
         downloader.is_bypassed = False
-        self._downloader_interface = _FirstSlot(crawler, downloader, partial(self._ready.first, self.pqueues))
+        self._sites = _FirstSlot(crawler, downloader, partial(self._ready.first, self.pqueues))
+        self._downloader_interface = self._sites
         downloader.on_change.append(self._ready.wake)
         if self._journal is None:
             downloader.on_idle = self._drain
@@ -99,7 +107,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             request = super().pop()
         if request is None:
             return None
-        slot = self._downloader_interface.get_slot_key(request)
+        slot = self._sites.slot_of_site(request)
         self._polite.hand_out(request, is_last=slot in self._draining)
         if slot not in self.pqueues:
             self._draining.discard(slot)
@@ -145,6 +153,7 @@ class _FirstSlot(DownloaderInterface):
         super().__init__(crawler)
         self._polite = downloader
         self._first = first
+        self._http_cache = HttpCache(crawler)
 
     def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002 - Scrapy's signature
         slot = self._first()
@@ -152,4 +161,8 @@ class _FirstSlot(DownloaderInterface):
         return [] if slot is None else [(0, slot)]
 
     def get_slot_key(self, request: Request) -> str:
+        return _CACHED if self._http_cache.answers(request) else self.slot_of_site(request)
+
+    def slot_of_site(self, request: Request) -> str:
+        """Return the slot of the site of ``request``, whether the HTTP cache answers it or not."""
         return slot_of(request) or self._polite.get_slot_key(request)
