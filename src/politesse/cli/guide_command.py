@@ -48,22 +48,14 @@ _LESS: Final = "FRX"  # as git: no pager for what fits, colours, and the text st
 _THEME: Final = Theme({"markdown.code": "bold cyan"})  # rich's own is on black, in a white terminal too
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
-_ANY_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
 def print_topics(out: Console) -> None:
-    """Print each topic with the first sentence of its guide."""
-    sentences = {topic: _first_sentence(_read(topic)) for topic in TOPICS}
-    if out.is_terminal:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for topic, sentence in sentences.items():
-            table.add_row(plain(topic, "bold cyan"), plain(sentence))
-        out.print(table)
-        return
+    """Print each topic with the title of its guide."""
     widest = max(map(len, TOPICS))
-    for topic, sentence in sentences.items():
-        out.print(plain(f"{topic:{widest}}  {sentence}"), soft_wrap=True)
+    for topic in TOPICS:
+        title = _read(topic).partition("\n")[0].removeprefix("# ")
+        out.print(plain(f"{topic:{widest}}  {title}"), soft_wrap=True)
 
 
 def print_guide(topic: str, out: Console) -> None:
@@ -87,13 +79,6 @@ def print_guide(topic: str, out: Console) -> None:
 
 def _read(topic: str) -> str:
     return (files("politesse") / "guides" / f"{topic}.md").read_text(encoding="utf-8")
-
-
-def _first_sentence(text: str) -> str:
-    """Return the first sentence below the title, without markup."""
-    paragraph = text.split("\n\n", 2)[1]
-    sentence = _SENTENCE_END.split(" ".join(paragraph.split()), maxsplit=1)[0]
-    return _ANY_LINK.sub(r"\1", sentence).replace("`", "")
 
 
 def _nearest(topic: str) -> str:

@@ -45,12 +45,12 @@ async def in_terminal(size: tuple[int, int], /, *arguments: str, **settings: str
     return shown.decode().replace("\r\n", "\n")
 
 
-async def test_without_a_topic_each_has_a_line_with_its_first_sentence() -> None:
+async def test_without_a_topic_each_has_a_line_with_the_title_of_its_guide() -> None:
     done = await politesse("guide")
-    lines = done.out.splitlines()
+    listed = dict(re.split(" {2,}", line, maxsplit=1) for line in done.out.splitlines())
     assert (done.code, done.err) == (0, "")
-    assert tuple(line.split()[0] for line in lines) == TOPICS
-    assert all(re.fullmatch(r"\S+ {2,}\S.*[^\]`(]\.", line) for line in lines)
+    assert tuple(listed) == TOPICS
+    assert all((GUIDES / f"{topic}.md").read_text().startswith(f"# {title}\n\n") for topic, title in listed.items())
 
 
 async def test_in_a_pipe_a_guide_is_its_markdown_with_commands_for_links() -> None:
