@@ -109,6 +109,23 @@ async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the
     assert done.stats["spider_exceptions/ValueError"] == done.politesse_stats()["requests/given_up"] == 10
 
 
+async def test_errback_that_raises_loses_nothing_of_what_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    closed = wide(answering(in_turn(status(503), text(OPEN))), 9)
+    forbidding = wide("User-agent: *\nDisallow: /3\nDisallow: /4\n", 9)
+    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    async with serving(closed, forbidding):
+        urls = [*urls_of(closed), *urls_of(forbidding)]
+        first = await crawl(urls, settings | {"POLITESSE_MAX_WAIT": 0}, errback_raises=True)
+        second = await crawl(urls, settings, errback_raises=True)
+    assert set(first.ignored) == {f"{forbidding.base}/3", f"{forbidding.base}/4"}
+    assert first.stats["spider_exceptions/ValueError"] == 2
+    assert f"ValueError: {forbidding.base}/3" in first.log
+    assert second.ignored == {}
+    assert set(closed.page_paths) == set(closed.pages)
+    assert len(closed.page_paths) + len(forbidding.page_paths) == len(urls) - 2
+    assert first.stats["finish_reason"] == second.stats["finish_reason"] == "finished"
+
+
 @pytest.mark.parametrize(
     ("line", "bound"), [("Crawl-delay: 4000", "crawl-delay"), ("Request-rate: 1/4000", "request-rate")]
 )

@@ -192,6 +192,14 @@ async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_bro
     assert gate.identity.user_agent == browser
 
 
+async def test_token_that_the_user_agent_does_not_contain_is_reported_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make_gate(crawler_with(USER_AGENT="OtherBot/1.0", ROBOTSTXT_USER_AGENT="ExampleBot"))  # a warning would raise
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("none of the product tokens ['examplebot'] occurs in the User-Agent 'OtherBot/1.0'")
+
+
 @pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
 async def test_types_of_options_are_checked(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{name}='slow': give a politesse\.\w+Options"):
@@ -297,8 +305,7 @@ async def test_header_of_a_request_chooses_the_view() -> None:
 async def test_name_of_a_library_is_judged_by_that_name() -> None:
     crawler = crawler_with()
     agents = Agents(make_gate(crawler), crawler.settings)
-    with pytest.warns(match="none of the product tokens"):
-        view = agents.view(Request("https://example.com/", headers={"User-Agent": "curl/8.0"}))
+    view = agents.view(Request("https://example.com/", headers={"User-Agent": "curl/8.0"}))
     assert view.identity.tokens == ("curl",)
 
 

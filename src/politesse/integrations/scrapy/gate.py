@@ -7,6 +7,7 @@ differ. They share the pace of each host, and the strictest settings of those th
 from __future__ import annotations
 
 import logging
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,7 +21,8 @@ from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.host_policy import HostPolicy
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.sharing import MixedScope
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse._text import printable
+from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
 from politesse.robots.agents import first_word, product_token
 
@@ -62,13 +64,14 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
     cache = _options(settings, "POLITESSE_CACHE", CacheOptions)
     pacing = _options(settings, "POLITESSE_PACING", PacingOptions)
     try:
-        gate = Gatekeeper(
-            user_agent,
-            token=first_word(named) if named else None,
-            cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
-            pacing=_pacing(crawler, pacing),
-            fetcher=EngineFetcher(crawler, on_error),
-        )
+        with _warnings_logged():
+            gate = Gatekeeper(
+                user_agent,
+                token=first_word(named) if named else None,
+                cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
+                pacing=_pacing(crawler, pacing),
+                fetcher=EngineFetcher(crawler, on_error),
+            )
     except ConfigurationError as error:
         problem = str(error)
         if problem.startswith("user_agent="):
@@ -136,6 +139,16 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.getMessage() != "Unhandled error in Deferred:"  # Twisted's heading of the traceback
 
 
+@contextmanager
+def _warnings_logged() -> Iterator[None]:
+    """Log each PolitesseWarning instead: ``LOG_FILE`` does not receive what is written to stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PolitesseWarning)
+        yield
+    for warning in caught:
+        logger.warning("%s", printable(str(warning.message)))
+
+
 class Agents:
     """The view of the gate for each User-Agent, selected as Scrapy's own middleware does.
 
@@ -169,7 +182,8 @@ class Agents:
         # A User-Agent that the gate refuses, such as a library's default, is still judged by its product token.
         for shown in (user_agent, None):
             try:
-                return self._gate.agent(tokens=token, user_agent=shown)
+                with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # the request names the token
+                    return self._gate.agent(tokens=token, user_agent=shown)
             except ConfigurationError:
                 continue
         return self._gate  # not a product token: no robots.txt can name it
