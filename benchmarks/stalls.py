@@ -11,10 +11,11 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.corpus import fresh_urls, load
+from benchmarks.corpus import load
 from benchmarks.hostile_cases import ATTACKS, LINES, TIMES
 from benchmarks.table import table
 from benchmarks.timing import cpu_seconds
+from benchmarks.urls import fresh_urls
 from benchmarks.words import word
 from politesse import Gatekeeper
 from politesse.origin import MAX_URL_LENGTH, target_of

@@ -1,0 +1,93 @@
+"""The questions of a round, in parts: by the size of the file and the kind of the URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.corpus import Size
+from benchmarks.figures import figure
+from benchmarks.table import table
+from benchmarks.timing import Parts, Task
+from benchmarks.urls import Kind, fresh_urls, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+    from benchmarks.corpus import RobotsFile
+    from benchmarks.figures import Figure
+
+    Ask = Callable[[Sequence[str]], object]
+    Work = list[tuple[Ask, list[str]]]
+
+
+class Part(NamedTuple):
+    """Attributes:
+    size: of the files.
+    kind: of the URLs.
+    """
+
+    size: Size
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Attributes:
+    files: whose URLs are asked about.
+    askers: by contender, what answers for each file.
+    seed: of the URLs.
+    """
+
+    files: Sequence[RobotsFile]
+    askers: Mapping[str, Sequence[Ask]]
+    seed: int
+
+    def prepare(self, round_number: int) -> dict[tuple[str, Hashable], Task]:
+        """Return the tasks of a round; each contender has URLs of its own, equal to those of the others."""
+        tasks: dict[str, dict[Part, Task]] = {name: self._tasks(name, round_number) for name in self.askers}
+        return {(name, part): tasks[name][part] for part in _PARTS for name in tasks if part in tasks[name]}
+
+    def _tasks(self, name: str, round_number: int) -> dict[Part, Task]:
+        work: dict[Part, Work] = {}
+        for file, ask in zip(self.files, self.askers[name], strict=True):
+            urls: dict[Kind, list[str]] = {}
+            for url in fresh_urls(file, self.seed, round_number):
+                urls.setdefault(kind_of(url), []).append(url)
+            for kind, some in urls.items():
+                work.setdefault(Part(file.size, kind), []).append((ask, some))
+        return {part: Task(partial(_ask_all, some), sum(len(urls) for _, urls in some)) for part, some in work.items()}
+
+
+_PARTS = [Part(size, kind) for size in Size for kind in Kind]
+
+
+def _ask_all(work: Work) -> None:
+    for ask, urls in work:
+        ask(urls)
+
+
+def report(title: str, parts: Parts, ours: str, peer: str) -> Iterator[str | Figure]:
+    """Yield a table of the ratios to one peer, by size and kind, and its figures."""
+    groups: dict[str, Callable[[Part], bool]] = {"mixed": lambda _: True}
+    groups |= {size.value: partial(lambda size, part: part.size is size, size) for size in Size}
+    groups |= {f"{kind.value}": partial(lambda kind, part: part.kind is kind, kind) for kind in Kind}
+    rows, figures = [], []
+    for group, chosen in groups.items():
+        samples = parts.samples(lambda part: isinstance(part, Part) and chosen(part))  # noqa: B023 - called at once
+        if not samples.seconds:
+            continue
+        one = figure(f"{title}/{group}", samples.ratios(peer, ours))
+        figures.append(one)
+        rows.append(
+            (
+                group,
+                f"{samples.median_us(ours):.2f}",
+                f"{samples.median_us(peer):.2f}",
+                f"{one.value:.2f}",
+                one.spread,
+            )
+        )
+    yield table(f"{title}: {peer} against {ours}", ("", "us, ours", f"us, {peer}", "x", "quartiles"), rows)
+    yield from figures
