@@ -8,7 +8,7 @@ from benchmarks.agreement import agreed
 from benchmarks.corpus import describe
 from benchmarks.engines import ENGINES, POLITESSE, PROTEGO
 from benchmarks.figures import figure
-from benchmarks.questions import Questions, report
+from benchmarks.questions import Asker, Questions, report
 from benchmarks.table import table
 from benchmarks.timing import interleave_parts
 
@@ -25,7 +25,8 @@ def run(settings: Settings) -> Iterator[Reported]:
     corpus = agreed(settings)
     yield f"decide: {describe(corpus.files, settings.corpus)}"
     yield corpus.in_words
-    parts = interleave_parts(Questions(corpus.files, corpus.judges, settings.seed).prepare, settings.rounds)
+    askers = {engine.name: Asker([engine.bind(file) for file in corpus.files], engine.ask) for engine in ENGINES}
+    parts = interleave_parts(Questions(corpus.files, askers, settings.seed).prepare, settings.rounds)
     yield from report("decide", parts, POLITESSE.name, PROTEGO.name)
     yield _peers(parts.samples())
 

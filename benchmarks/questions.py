@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.corpus import Size
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from benchmarks.corpus import RobotsFile
+    from benchmarks.engines import Bound, Work
     from benchmarks.figures import Figure
-
-    Ask = Callable[[Sequence[str]], object]
-    Work = list[tuple[Ask, list[str]]]
 
 
 class Part(NamedTuple):
@@ -32,40 +31,46 @@ class Part(NamedTuple):
     kind: Kind
 
 
+class Asker(NamedTuple):
+    """Attributes:
+    bound: what answers for one URL, of each file.
+    ask: calls them.
+    """
+
+    bound: Sequence[Bound]
+    ask: Callable[[Work], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Attributes:
-    files: whose URLs are asked about.
-    askers: by contender, what answers for each file.
-    seed: of the URLs.
+    """The URLs of a part are asked in an order of their own, as a crawler has it: few in a row are of one file.
+
+    Attributes:
+        files: whose URLs are asked about.
+        askers: by contender.
+        seed: of the URLs.
     """
 
     files: Sequence[RobotsFile]
-    askers: Mapping[str, Sequence[Ask]]
+    askers: Mapping[str, Asker]
     seed: int
 
     def prepare(self, round_number: int) -> dict[tuple[str, Hashable], Task]:
         """Return the tasks of a round; each contender has URLs of its own, equal to those of the others."""
-        tasks: dict[str, dict[Part, Task]] = {name: self._tasks(name, round_number) for name in self.askers}
+        tasks = {name: self._tasks(asker, round_number) for name, asker in self.askers.items()}
         return {(name, part): tasks[name][part] for part in _PARTS for name in tasks if part in tasks[name]}
 
-    def _tasks(self, name: str, round_number: int) -> dict[Part, Task]:
-        work: dict[Part, Work] = {}
-        for file, ask in zip(self.files, self.askers[name], strict=True):
-            urls: dict[Kind, list[str]] = {}
+    def _tasks(self, asker: Asker, round_number: int) -> dict[Part, Task]:
+        work: dict[Part, list[tuple[Bound, str]]] = {}
+        for file, bound in zip(self.files, asker.bound, strict=True):
             for url in fresh_urls(file, self.seed, round_number):
-                urls.setdefault(kind_of(url), []).append(url)
-            for kind, some in urls.items():
-                work.setdefault(Part(file.size, kind), []).append((ask, some))
-        return {part: Task(partial(_ask_all, some), sum(len(urls) for _, urls in some)) for part, some in work.items()}
+                work.setdefault(Part(file.size, kind_of(url)), []).append((bound, url))
+        for some in work.values():
+            Random(f"{self.seed}/{round_number}").shuffle(some)
+        return {part: Task(partial(asker.ask, some), len(some)) for part, some in work.items()}
 
 
 _PARTS = [Part(size, kind) for size in Size for kind in Kind]
-
-
-def _ask_all(work: Work) -> None:
-    for ask, urls in work:
-        ask(urls)
 
 
 def report(title: str, parts: Parts, ours: str, peer: str) -> Iterator[str | Figure]:
