@@ -4,46 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
 
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>"
 _ROBOTS: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
 _END: Final = b"\r\n\r\n"
+_SITE: Final = re.compile(rb"\r\nHost: site(\d+)", re.IGNORECASE)
 
 
 @contextmanager
-def serving(robots: bytes) -> Iterator[str]:
-    """Serve while the block runs; yields the URL of the site, without a path."""
+def serving(bodies: Sequence[bytes]) -> Iterator[int]:
+    """Serve while the block runs; yields the port, on 127.0.0.1.
+
+    Args:
+        bodies: the robots.txt of the hosts ``site0``, ``site1`` and so on, whatever follows in the name; they repeat.
+    """
     spawning = multiprocessing.get_context("spawn")
     here, there = spawning.Pipe()
-    server = spawning.Process(target=_serve, args=(there, robots), daemon=True)
+    server = spawning.Process(target=_serve, args=(there, bodies), daemon=True)
     server.start()
     there.close()  # so that a server that dies is heard
     try:
-        yield f"http://127.0.0.1:{here.recv()}"
+        yield here.recv()
     finally:
         server.terminate()
         server.join()
 
 
-def _serve(there: Connection, robots: bytes) -> None:
-    asyncio.run(_listen(there, _ROBOTS % (len(robots), robots)))
+def _serve(there: Connection, bodies: Sequence[bytes]) -> None:
+    asyncio.run(_listen(there, [_ROBOTS % (len(body), body) for body in bodies]))
 
 
-async def _listen(there: Connection, robots: bytes) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: _Answering(robots), "127.0.0.1", 0)
+async def _listen(there: Connection, answers: Sequence[bytes]) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: _Answering(answers), "127.0.0.1", 0, backlog=1_000)
     there.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
 class _Answering(asyncio.Protocol):
-    def __init__(self, robots: bytes) -> None:
-        self._robots = robots
+    def __init__(self, answers: Sequence[bytes]) -> None:
+        self._answers = answers
         self._asked = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,4 +60,5 @@ class _Answering(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *requests, self._asked = (self._asked + data).split(_END)
         for request in requests:
-            self._transport.write(self._robots if request.startswith(b"GET /robots.txt ") else _ANSWER)
+            site = _SITE.search(request) if request.startswith(b"GET /robots.txt ") else None
+            self._transport.write(_ANSWER if site is None else self._answers[int(site[1]) % len(self._answers)])
