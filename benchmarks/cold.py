@@ -125,7 +125,9 @@ async def _by_workers(visit: Callable[[str], Awaitable[None]], hosts: Sequence[s
 
 def _same_verdicts(corpus: Agreed, verdicts: dict[str, bool]) -> None:
     """Raise Disagreement unless the gate answers as the rules do that it was to fetch."""
-    for file, judge, (host, allowed) in zip(corpus.files, corpus.judges[POLITESSE.name], _in_order(verdicts), strict=False):
+    for file, judge, (host, allowed) in zip(
+        corpus.files, corpus.judges[POLITESSE.name], _in_order(verdicts), strict=False
+    ):
         if judge([f"https://{file.host}/"]) != [allowed]:
             raise Disagreement(f"gate.check and rules.allowed differ on {file.host}, served as {host}")
 

@@ -29,8 +29,7 @@ def write(path: Path, reported: Sequence[Reported], settings: Settings) -> None:
         "machine": machine(),
         "settings": asdict(settings) | {"corpus": None if settings.corpus is None else str(settings.corpus)},
         "figures": [
-            asdict(one) | ({"target": targets[one.name]} if one.name in targets else {})
-            for one in figures_of(reported)
+            asdict(one) | ({"target": targets[one.name]} if one.name in targets else {}) for one in figures_of(reported)
         ],
         "series": [asdict(one) for one in reported if isinstance(one, Series)],
         "text": [one for one in reported if isinstance(one, str)],

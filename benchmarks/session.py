@@ -123,9 +123,7 @@ async def _askers(stack: AsyncExitStack, hosts: Sequence[str]) -> dict[str, Ask]
     parsers = {tuple(host.split("://")): Protego.parse(_ROBOTS) for host in hosts}
 
     async def plain(*middlewares: ClientMiddlewareType) -> Ask:
-        web = aiohttp.ClientSession(
-            connector=connector(), middlewares=middlewares, headers={"User-Agent": USER_AGENT}
-        )
+        web = aiohttp.ClientSession(connector=connector(), middlewares=middlewares, headers={"User-Agent": USER_AGENT})
         return partial(_ask, await stack.enter_async_context(web))
 
     polite = await stack.enter_async_context(PoliteSession(gate, connector=connector()))
@@ -194,9 +192,7 @@ def _report(samples: Samples, workers: int) -> Iterator[Reported]:
     for name in (_IDLE, _PROTEGO, _MIDDLEWARE, _SESSION, _QUEUE):
         more_us = added_us(samples, name)
         low_us, high_us = _interval(more_us)
-        ratio = figure(
-            f"session/added by {name}, {workers} workers", [more / median(like_protego) for more in more_us]
-        )
+        ratio = figure(f"session/added by {name}, {workers} workers", [more / median(like_protego) for more in more_us])
         figures.append(ratio)
         rows.append(
             (

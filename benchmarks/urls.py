@@ -74,7 +74,9 @@ def _finished(start: str, random: Random, *, query: bool, escapes: bool) -> str:
     own = f"{random.randrange(10**9)}"
     if "?" in start:
         return f"{start}{_escaped(random) if escapes and '%' not in start else ''}&{random.choice(_KEYS)}={own}"
-    target = f"{start}{trail(random, 0 if start != '/' else 1, 4).rstrip('/')}-{own}" + random.choice(("", "/", ".html"))
+    target = f"{start}{trail(random, 0 if start != '/' else 1, 4).rstrip('/')}-{own}" + random.choice(
+        ("", "/", ".html")
+    )
     if escapes and (not query or random.random() < 1 / 2):
         target, escapes = f"{target}/{_escaped(random)}", False
     if not query:
