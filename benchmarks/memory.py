@@ -119,6 +119,7 @@ async def _fill_bound(bodies: Bodies, most: int) -> Held:
             statistics = gate.statistics()
             if statistics.origins < start + _HELD_STEP:
                 return Held(start, statistics.entries_bytes / statistics.origins, reached=True)
+        statistics = gate.statistics()
     return Held(most, statistics.entries_bytes / statistics.origins, reached=False)
 
 

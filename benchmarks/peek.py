@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.agreement import Disagreement, agreed
 from benchmarks.corpus import describe
-from benchmarks.engines import AGENT, POLITESSE, PROTEGO, ask_url, ask_url_and_agent
+from benchmarks.engines import AGENT, POLITESSE, ask_url, ask_url_and_agent, parse_protego
 from benchmarks.figures import figure
 from benchmarks.questions import Asker, Questions, report
 from benchmarks.table import table
@@ -26,13 +26,14 @@ from politesse.testing import ScriptedFetcher
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from protego import Protego
+
     from benchmarks.agreement import Agreed
     from benchmarks.corpus import RobotsFile
     from benchmarks.engines import Work
     from benchmarks.figures import Reported
     from benchmarks.settings import Settings
     from benchmarks.timing import Samples
-    from protego import Protego
 
 _PEEK: Final = "Gatekeeper.peek"
 _BARE: Final = "Protego, the right parser given"
@@ -46,7 +47,7 @@ def run(settings: Settings) -> Iterator[Reported]:
     yield f"peek: {describe(files, settings.corpus)}"
     gate = asyncio.run(filled(files))
     _same_verdicts(corpus, gate, settings.seed)
-    parsers = {("https", file.host): PROTEGO.parse(file) for file in files}
+    parsers = {("https", file.host): parse_protego(file) for file in files}
     askers = {
         _PEEK: Asker([gate.peek] * len(files), ask_url),
         _BARE: Asker([parser.can_fetch for parser in parsers.values()], ask_url_and_agent),

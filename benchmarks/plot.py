@@ -1,4 +1,4 @@
-"""Plots of a run: bars of the ratios, and cost against rules, octets and origins. Needs matplotlib, of extra ``bench``."""
+"""Plots of a run: bars of the ratios, and costs against rules, octets and origins. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.figures import Reported
     from matplotlib.axes import Axes
+
+    from benchmarks.figures import Reported
 
 _COLOUR: Final = "#31688e"
 _REACHED: Final = "#35b779"
@@ -31,13 +32,18 @@ def draw(directory: Path, reported: Sequence[Reported]) -> list[Path]:
     figures = [one for one in reported if isinstance(one, Figure)]
     series = [one for one in reported if isinstance(one, Series)]
     drawn = [*_targets(directory, figures), *_bars(directory, figures)]
-    for subject in dict.fromkeys(one.name.partition(",")[0] for one in series):
-        drawn.append(_curves(directory, subject, [one for one in series if one.name.startswith(f"{subject},")]))
-    return drawn
+    subjects = dict.fromkeys(one.name.partition(",")[0] for one in series)
+    return drawn + [
+        _curves(directory, subject, [one for one in series if one.name.startswith(f"{subject},")])
+        for subject in subjects
+    ]
 
 
 def _saved(path: Path, axes: Axes) -> Path:
-    axes.figure.savefig(path, dpi=120, bbox_inches="tight")
+    canvas = axes.get_figure(root=True)
+    if canvas is None:
+        raise TypeError(f"{axes} are of no figure")
+    canvas.savefig(path, dpi=120, bbox_inches="tight")
     return path
 
 
