@@ -17,20 +17,20 @@ from benchmarks import (
     faults,
     growth,
     hostile,
-    memory,
+    json_results,
+    origin_memory,
     pacing,
     parse,
     peek,
     plot,
-    results,
     session,
     stalls,
     turn,
 )
 from benchmarks.agreement import Disagreement
+from benchmarks.aims import against_targets
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
-from benchmarks.targets import against_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "turn": turn.run,
     "session": session.run,
     "cold": cold.run,
-    "memory": memory.run,
+    "memory": origin_memory.run,
     "stalls": stalls.run,
     "growth": growth.run,
     "crawl": crawl.run,
@@ -73,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     print(f"\n{one}", flush=True)
     except Disagreement as error:
         sys.exit(f"benchmarks: {error}; the run ends here")
-    if (judged := against_targets(results.figures_of(reported))) is not None:
+    if (judged := against_targets(json_results.figures_of(reported))) is not None:
         print(f"\n{judged}")
     if given.json is not None:
-        results.write(given.json, reported, settings)
+        json_results.write(given.json, reported, settings)
     if given.plot is not None:
         print(f"\nplots: {', '.join(map(str, plot.draw(given.plot, reported)))}")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from benchmarks.corpus import load
 from benchmarks.engines import AGENT, ENGINES, PEERS, POLITESSE, PROTEGO
 from benchmarks.explained import explanation
-from benchmarks.urls import Kind, fresh_urls, kind_of
+from benchmarks.urls import UrlKind, fresh_urls, kind_of
 from politesse.origin import target_of
 from politesse.testing._literal import LiteralRules
 
@@ -33,7 +33,7 @@ class Disagreement(RuntimeError):
     """politesse and what it is compared with answer differently, for no known reason."""
 
 
-class Answer(NamedTuple):
+class Compared(NamedTuple):
     """Attributes:
     file: the file.
     url: the URL that was asked about.
@@ -70,7 +70,7 @@ def agreed(settings: Settings) -> Agreed:
     return Agreed(files, judges, compare(list(_answers(files, judges, settings.seed))))
 
 
-def compare(answers: Sequence[Answer]) -> str:
+def compare(answers: Sequence[Compared]) -> str:
     """Return in words how many answers differ, and why.
 
     Raises:
@@ -108,18 +108,18 @@ class _Literal:
         return self._rules.against(target_of(url)) is None
 
 
-def _answers(files: Sequence[RobotsFile], judges: Mapping[str, Sequence[Judge]], seed: int) -> Iterator[Answer]:
+def _answers(files: Sequence[RobotsFile], judges: Mapping[str, Sequence[Judge]], seed: int) -> Iterator[Compared]:
     for place, file in enumerate(files):
         urls = [url for number in range(_ROUNDS) for url in fresh_urls(file, seed, number)]
         columns = [ones[place](urls) for ones in judges.values()]
         for url, *answers in zip(urls, *columns, strict=True):
-            yield Answer(file, url, dict(zip(judges, answers, strict=True)))
+            yield Compared(file, url, dict(zip(judges, answers, strict=True)))
 
 
-def _shares(answers: Sequence[Answer]) -> str:
+def _shares(answers: Sequence[Compared]) -> str:
     asked = len(answers)
     queries = sum("?" in answer.url for answer in answers)
-    escapes = sum(kind_of(answer.url) is Kind.ESCAPES for answer in answers)
+    escapes = sum(kind_of(answer.url) is UrlKind.ESCAPES for answer in answers)
     disallowed = sum(not answer.allowed[POLITESSE.name] for answer in answers)
     others = [
         f"{number:,} ({number / asked:.2%}) with {peer.name}"

@@ -22,7 +22,7 @@ MAX_BODY_BYTES: Final = 500 * 1024
 _QUICK_FILES: Final = 40
 
 
-class Size(Enum):
+class FileSize(Enum):
     """How many rules bind everybody."""
 
     FEW = "up to 10 rules"
@@ -45,9 +45,9 @@ class RobotsFile:
     patterns: tuple[str, ...]
 
     @property
-    def size(self) -> Size:
+    def size(self) -> FileSize:
         rules = len(self.patterns)
-        return Size.FEW if rules <= 10 else Size.SOME if rules < 100 else Size.MANY
+        return FileSize.FEW if rules <= 10 else FileSize.SOME if rules < 100 else FileSize.MANY
 
     @classmethod
     def of(cls, host: str, body: bytes) -> RobotsFile:

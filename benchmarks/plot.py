@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.aims import TARGETS
 from benchmarks.figures import Figure, Series
-from benchmarks.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,13 +89,18 @@ def _bars(directory: Path, figures: Sequence[Figure]) -> Iterator[Path]:
 
 
 def _curves(directory: Path, subject: str, series: Sequence[Series]) -> Path:
-    """Draw costs against what is doubled, both on logarithmic scales."""
+    """Draw costs against what is doubled, both on logarithmic scales, beside growth in proportion."""
     axes = _axes(5)
     for one in series:
         sizes, costs = zip(*one.points, strict=True)
-        axes.plot(sizes, costs, marker="o", markersize=3, label=one.y_label)
-    axes.set_xscale("log", base=2)
+        [line] = axes.plot(sizes, costs, marker="o", markersize=3, label=one.y_label)
+        proportional = [costs[0] * size / sizes[0] for size in sizes]
+        axes.plot(sizes, proportional, color=line.get_color(), linestyle=":", linewidth=1)
+    axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,g}")
+    axes.set_title("dotted: in proportion", fontsize=9, loc="right")
     axes.set_xlabel(series[0].x_label)
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend()

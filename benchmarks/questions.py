@@ -7,11 +7,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.corpus import Size
+from benchmarks.corpus import FileSize
 from benchmarks.figures import figure
 from benchmarks.table import table
 from benchmarks.timing import Parts, Task
-from benchmarks.urls import Kind, fresh_urls, kind_of
+from benchmarks.urls import UrlKind, fresh_urls, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ class Part(NamedTuple):
     kind: of the URLs.
     """
 
-    size: Size
-    kind: Kind
+    size: FileSize
+    kind: UrlKind
 
 
 class Asker(NamedTuple):
@@ -70,14 +70,14 @@ class Questions:
         return {part: Task(partial(asker.ask, some), len(some)) for part, some in work.items()}
 
 
-_PARTS = [Part(size, kind) for size in Size for kind in Kind]
+_PARTS = [Part(size, kind) for size in FileSize for kind in UrlKind]
 
 
 def report(title: str, parts: Parts, ours: str, peer: str) -> Iterator[str | Figure]:
     """Yield a table of the ratios to one peer, by size and kind, and its figures."""
     groups: dict[str, Callable[[Part], bool]] = {"mixed": lambda _: True}
-    groups |= {size.value: partial(lambda size, part: part.size is size, size) for size in Size}
-    groups |= {f"{kind.value}": partial(lambda kind, part: part.kind is kind, kind) for kind in Kind}
+    groups |= {size.value: partial(lambda size, part: part.size is size, size) for size in FileSize}
+    groups |= {f"{kind.value}": partial(lambda kind, part: part.kind is kind, kind) for kind in UrlKind}
     rows, figures = [], []
     for group, chosen in groups.items():
         samples = parts.samples(lambda part: isinstance(part, Part) and chosen(part))  # noqa: B023 - called at once

@@ -77,7 +77,7 @@ def run(settings: Settings) -> Iterator[Reported]:
             askers = runner.run(_askers(stack, hosts))
             runner.run(_same_verdicts(askers, hosts[0]))
             for workers in _WORKERS:
-                site = _Site(runner, hosts[:workers], requests)
+                site = _Requests(runner, hosts[:workers], requests)
                 load = os.getloadavg()[0]
                 contenders = [
                     Contender(name, partial(site.prepare, ask, place))
@@ -92,7 +92,7 @@ def run(settings: Settings) -> Iterator[Reported]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _Requests:
     """Attributes:
     runner: of the sessions.
     hosts: one for each worker.

@@ -30,7 +30,7 @@ _FORM_WEIGHTS: Final = (35, 10, 20, 20, 5, 10)
 _KEYS: Final = ("id", "page", "q", "lang", "sort", "utm_source", "utm_medium", "ref", "session_id", "category", "v")
 
 
-class Kind(Enum):
+class UrlKind(Enum):
     """What a URL has; ``ESCAPES`` goes before ``QUERY`` where it has both."""
 
     PLAIN = "plain"
@@ -38,10 +38,10 @@ class Kind(Enum):
     ESCAPES = "with escapes or not ASCII"
 
 
-def kind_of(url: str) -> Kind:
+def kind_of(url: str) -> UrlKind:
     if "%" in url or not url.isascii():
-        return Kind.ESCAPES
-    return Kind.QUERY if "?" in url else Kind.PLAIN
+        return UrlKind.ESCAPES
+    return UrlKind.QUERY if "?" in url else UrlKind.PLAIN
 
 
 def fresh_urls(file: RobotsFile, seed: int, round_number: int) -> list[str]:
@@ -56,7 +56,7 @@ def fresh_urls(file: RobotsFile, seed: int, round_number: int) -> list[str]:
     while len(targets) < URLS_PER_FILE:
         query, escapes = random.random() < _QUERY_SHARE, random.random() < _ESCAPE_SHARE
         # Patterns that have what the URL shall not have are of no use.
-        usable = [one for one in patterns if (query or "?" not in one) and (escapes or kind_of(one) != Kind.ESCAPES)]
+        usable = [one for one in patterns if (query or "?" not in one) and (escapes or kind_of(one) != UrlKind.ESCAPES)]
         start = _extended(random.choice(usable), random) if usable and len(targets) % 2 else "/"
         targets[_finished(start, random, query=query, escapes=escapes)] = None
     return [f"https://{file.host}{target}" for target in targets]

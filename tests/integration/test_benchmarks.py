@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from benchmarks import __main__ as runner
 from benchmarks import plot
-from benchmarks.agreement import Answer, Disagreement, compare
-from benchmarks.corpus import RobotsFile, Size
+from benchmarks.agreement import Compared, Disagreement, compare
+from benchmarks.aims import TARGETS, against_targets
+from benchmarks.corpus import FileSize, RobotsFile
 from benchmarks.engines import ENGINES, POLITESSE, PROTEGO
 from benchmarks.figures import Figure, Series, figure
 from benchmarks.origins import Bodies
-from benchmarks.targets import TARGETS, against_targets
 from benchmarks.timing import Task, interleave_parts
-from benchmarks.urls import Kind, fresh_urls, kind_of
+from benchmarks.urls import UrlKind, fresh_urls, kind_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from benchmarks.figures import Reported
     from benchmarks.settings import Settings
 
 BODY = b"User-agent: *\nDisallow: /private/\nDisallow: /*?sort=\nAllow: /private/terms\nDisallow: /caf%C3%A9/\n"
@@ -105,9 +106,9 @@ def test_disagreement_ends_the_run_with_an_error(
     assert "not reached" not in capsys.readouterr().out
 
 
-def _answer(file: RobotsFile, url: str, *, politesse: bool, protego: bool) -> Answer:
+def _answer(file: RobotsFile, url: str, *, politesse: bool, protego: bool) -> Compared:
     allowed = {engine.name: politesse for engine in ENGINES}
-    return Answer(file, url, allowed | {POLITESSE.name: politesse, PROTEGO.name: protego})
+    return Compared(file, url, allowed | {POLITESSE.name: politesse, PROTEGO.name: protego})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_urls_have_the_shares_of_the_web_and_never_come_twice() -> None:
     urls = [url for some in rounds for url in some]
     assert len(set(urls)) == len(urls) == 4_000
     assert 0.22 < sum("?" in url for url in urls) / len(urls) < 0.28
-    assert 0.08 < sum(kind_of(url) is Kind.ESCAPES for url in urls) / len(urls) < 0.12
+    assert 0.08 < sum(kind_of(url) is UrlKind.ESCAPES for url in urls) / len(urls) < 0.12
     assert any(not url.isascii() for url in urls)
     # Some meet rules of the file, wildcards and escapes included, and most do not.
     allowed = POLITESSE.judge(FILE)(urls)
@@ -156,9 +157,10 @@ def test_urls_have_the_shares_of_the_web_and_never_come_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "size"), [(0, Size.FEW), (10, Size.FEW), (11, Size.SOME), (99, Size.SOME), (100, Size.MANY)]
+    ("rules", "size"),
+    [(0, FileSize.FEW), (10, FileSize.FEW), (11, FileSize.SOME), (99, FileSize.SOME), (100, FileSize.MANY)],
 )
-def test_size_of_a_file_counts_the_rules_for_everybody(rules: int, size: Size) -> None:
+def test_size_of_a_file_counts_the_rules_for_everybody(rules: int, size: FileSize) -> None:
     body = "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(rules))
     assert RobotsFile.of("www.example.com", body.encode()).size is size
 
@@ -213,7 +215,7 @@ def test_bodies_share_the_rules_that_files_of_the_corpus_share_and_no_others() -
 
 def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    reported = [
+    reported: list[Reported] = [
         "a text",
         figure("peek/mixed", [2.0, 3.0]),
         figure("turn/waiting", [2.0]),

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from benchmarks.aims import TARGETS
 from benchmarks.engines import machine
 from benchmarks.figures import Figure, Series
-from benchmarks.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

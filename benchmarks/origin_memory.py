@@ -39,7 +39,7 @@ _HELD_STEP: Final = 50
 _EXPLAINED: Final = 200
 
 
-class Held(NamedTuple):
+class BoundHolds(NamedTuple):
     """Attributes:
     origins: how many were cached when the first one was let go, or all that were tried.
     estimated_bytes: what the cache takes an origin for.
@@ -108,22 +108,22 @@ def _explains(gate: Gatekeeper, bodies: Bodies) -> None:
             raise Disagreement(f"the verdict for {url} does not name {rule}: {verdict}")
 
 
-def _held(settings: Settings, most: int) -> Held:
+def _held(settings: Settings, most: int) -> BoundHolds:
     return asyncio.run(_fill_bound(Bodies(load(settings)), most))
 
 
-async def _fill_bound(bodies: Bodies, most: int) -> Held:
+async def _fill_bound(bodies: Bodies, most: int) -> BoundHolds:
     async with _gate(bodies, CacheOptions()) as gate:
         for start in range(0, most, _HELD_STEP):
             await _check(gate, range(start, start + _HELD_STEP))
             statistics = gate.statistics()
             if statistics.origins < start + _HELD_STEP:
-                return Held(start, statistics.entries_bytes / statistics.origins, reached=True)
+                return BoundHolds(start, statistics.entries_bytes / statistics.origins, reached=True)
         statistics = gate.statistics()
-    return Held(most, statistics.entries_bytes / statistics.origins, reached=False)
+    return BoundHolds(most, statistics.entries_bytes / statistics.origins, reached=False)
 
 
-def _report(count: int, resident: Sequence[int], traced: Sequence[int], held: Held) -> Iterator[Reported]:
+def _report(count: int, resident: Sequence[int], traced: Sequence[int], held: BoundHolds) -> Iterator[Reported]:
     figures = [_an_origin("memory/origin", resident, count), _an_origin("memory/origin, traced", traced, count)]
     rows = [
         ("resident, kB an origin", f"{figures[0].value:.2f}", figures[0].spread),
