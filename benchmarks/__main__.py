@@ -1,62 +1,132 @@
-"""The runner: chooses benchmarks, prints what they report. It judges nobody: the exit code tells of errors only."""
+"""The runner: chooses benchmarks, prints what they report, and how their figures stand to the targets.
+
+The exit code is 1 where answers disagree, which ends the run; a missed target is reported, and no error.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import aiohttp, crawl, decide, faults, hostile, pacing, parse, peek, scrapy
+from benchmarks import (
+    cold,
+    crawl,
+    decide,
+    faults,
+    growth,
+    hostile,
+    json_results,
+    origin_memory,
+    pacing,
+    parse,
+    peek,
+    plot,
+    scrapy,
+    session,
+    stalls,
+    turn,
+)
+from benchmarks.agreement import Disagreement
+from benchmarks.aims import against_targets
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[str]]]] = {
+    from benchmarks.figures import Reported
+
+BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "decide": decide.run,
     "peek": peek.run,
     "parse": parse.run,
+    "turn": turn.run,
+    "session": session.run,
+    "cold": cold.run,
+    "memory": origin_memory.run,
+    "stalls": stalls.run,
+    "growth": growth.run,
+    "crawl": crawl.run,
     "hostile": hostile.run,
     "pacing": pacing.run,
-    "aiohttp": aiohttp.run,
-    "crawl": crawl.run,
     "scrapy": scrapy.run,
     "faults": faults.run,
 }
 
 
-_ON_REQUEST: Final = "faults"  # it times nothing, and takes ten minutes
+_ALL: Final = "all"
+_ON_REQUEST: Final = frozenset({"faults"})  # it times nothing, and takes ten minutes
 
 
-def main() -> None:
-    names, settings = _arguments()
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = _arguments(arguments)
+    settings = Settings(
+        given.corpus, given.rounds, given.seed, given.hosts, given.memory, given.origins, quick=given.quick
+    )
+    reported: list[Reported] = []
     print(machine())
-    for name in names:
-        for paragraph in BENCHMARKS[name](settings):
-            print(f"\n{paragraph}", flush=True)
+    try:
+        for name in _names(given.names):
+            for one in BENCHMARKS[name](settings):
+                reported.append(one)
+                if isinstance(one, str):
+                    print(f"\n{one}", flush=True)
+    except Disagreement as error:
+        sys.exit(f"benchmarks: {error}; the run ends here")
+    if (judged := against_targets(json_results.figures_of(reported))) is not None:
+        print(f"\n{judged}")
+    if given.json is not None:
+        json_results.write(given.json, reported, settings)
+    if given.plot is not None:
+        print(f"\nplots: {', '.join(map(str, plot.draw(given.plot, reported)))}")
 
 
-def _arguments() -> tuple[list[str], Settings]:
+def _names(given: Sequence[str]) -> list[str]:
+    """Return the benchmarks that are meant, each once, in the order of the table."""
+    every = not given or _ALL in given
+    return [name for name in BENCHMARKS if name in given or (every and name not in _ON_REQUEST)]
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times politesse beside its peers.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; default: all but {_ON_REQUEST}"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"one of {', '.join(BENCHMARKS)}; default, and {_ALL}: all but {', '.join(_ON_REQUEST)}",
     )
     parser.add_argument("--corpus", type=Path, metavar="DIR", help="a directory of robots.txt files; default: made up")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="how often all are timed; default: 15")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often all are timed; default: 15, 2 if quick")
     parser.add_argument("--seed", type=int, default=9309, metavar="N", help="of URLs and made-up files; default: 9309")
     parser.add_argument("--hosts", type=int, default=5_000, metavar="N", help="that are crawled; default: 5000")
     parser.add_argument("--memory", action="store_true", help="of a crawl of 100,000 pages; takes four minutes")
-    given = parser.parse_args()
-    names: list[str] = given.names or [name for name in BENCHMARKS if name != _ON_REQUEST]
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        parser.error(f"no benchmark is called {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
-    for name in ("rounds", "hosts"):
+    parser.add_argument(
+        "--origins", type=int, default=1_000_000, metavar="N", help="that growth caches at most; default: 1000000"
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, measures nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="draw plots there; needs matplotlib")
+    given = parser.parse_args(arguments)
+    if given.rounds is None:
+        given.rounds = 2 if given.quick else 15
+    _check(parser, given)
+    return given
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    if unknown := [name for name in given.names if name not in BENCHMARKS and name != _ALL]:
+        parser.error(f"no benchmark is called {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)} or {_ALL}")
+    for name in ("rounds", "hosts", "origins"):
         if getattr(given, name) < 1:
             parser.error(f"--{name} is {getattr(given, name)}; give 1 or more")
     if given.corpus is not None and not given.corpus.is_dir():
         parser.error(f"--corpus is {given.corpus}, which is no directory")
-    return names, Settings(given.corpus, given.rounds, given.seed, given.hosts, given.memory)
+    if given.json is not None and not given.json.absolute().parent.is_dir():
+        parser.error(f"--json is {given.json}, whose directory does not exist")
+    if given.plot is not None and not plot.available():
+        parser.error("--plot needs matplotlib: pip install 'politesse[bench]'")
 
 
 if __name__ == "__main__":

@@ -2,72 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from benchmarks.agreement import judges, verify
-from benchmarks.corpus import describe, fresh_urls, load
+from benchmarks.agreement import agreed
+from benchmarks.corpus import describe
 from benchmarks.engines import ENGINES, POLITESSE, PROTEGO
-from benchmarks.table import against_target, table
-from benchmarks.timing import Contender, Samples, Task, interleave
+from benchmarks.figures import figure
+from benchmarks.questions import Asker, Questions, report
+from benchmarks.table import table
+from benchmarks.timing import interleave_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from benchmarks.corpus import RobotsFile
-    from benchmarks.engines import Judge
+    from benchmarks.figures import Reported
     from benchmarks.settings import Settings
-
-TARGET: Final = 4.0
-"""How many times longer Protego shall take."""
-
-# Protego has a short cut for paths without a query; the mixture hides it.
-_KINDS: Final[Mapping[str, Callable[[str], bool]]] = {
-    "all URLs": lambda _: True,
-    "URLs without a query": lambda url: "?" not in url,
-    "URLs with a query": lambda url: "?" in url,
-}
+    from benchmarks.timing import Samples
 
 
-@dataclass(frozen=True, slots=True)
-class _Questions:
-    """One engine, and the questions it is asked in a round."""
-
-    files: Sequence[RobotsFile]
-    judges: Sequence[Judge]
-    kept: Callable[[str], bool]
-    seed: int
-
-    def task(self, round_number: int) -> Task:
-        work = [
-            (judge, [url for url in fresh_urls(file, self.seed, round_number) if self.kept(url)])
-            for judge, file in zip(self.judges, self.files, strict=True)
-        ]
-        return Task(lambda: _ask(work), sum(len(urls) for _, urls in work))
-
-
-def _ask(work: Sequence[tuple[Judge, Sequence[str]]]) -> None:
-    for judge, urls in work:
-        judge(urls)
-
-
-def run(settings: Settings) -> Iterator[str]:
+def run(settings: Settings) -> Iterator[Reported]:
     """Yield the report."""
-    files = load(settings)
-    judged = judges(files)
-    yield f"decide: {describe(files, settings.corpus)}"
-    yield verify(files, judged, settings.seed)
-    for kind, kept in _KINDS.items():
-        contenders = [
-            Contender(name, _Questions(files, ones, kept, settings.seed).task) for name, ones in judged.items()
-        ]
-        yield _report(kind, interleave(contenders, settings.rounds))
+    corpus = agreed(settings)
+    yield f"decide: {describe(corpus.files, settings.corpus)}"
+    yield corpus.in_words
+    askers = {engine.name: Asker([engine.bind(file) for file in corpus.files], engine.ask) for engine in ENGINES}
+    parts = interleave_parts(Questions(corpus.files, askers, settings.seed).prepare, settings.rounds)
+    yield from report("decide", parts, POLITESSE.name, PROTEGO.name)
+    yield _peers(parts.samples())
 
 
-def _report(kind: str, samples: Samples) -> str:
+def _peers(samples: Samples) -> str:
     rows = []
     for engine in ENGINES:
-        ratio = samples.ratio(engine.name, POLITESSE.name)
-        target = against_target(ratio, TARGET) if engine is PROTEGO else ""
-        rows.append((engine.name, f"{samples.median_us(engine.name):.2f}", f"{ratio:.2f}", target))
-    return table(f"decide, {kind}", ("", "us a decision", "x politesse", ""), rows)
+        one = figure(engine.name, samples.ratios(engine.name, POLITESSE.name))
+        rows.append((engine.name, f"{samples.median_us(engine.name):.2f}", f"{one.value:.2f}", one.spread))
+    return table("decide: all peers, mixed URLs", ("", "us a decision", "x politesse", "quartiles"), rows)

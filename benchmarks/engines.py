@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from benchmarks.corpus import RobotsFile
 
     Judge = Callable[[Sequence[str]], list[bool]]
+    Bound = Callable[..., object]
+    Work = Sequence[tuple[Bound, str]]
 
 AGENT: Final = "examplebot"
 """A product token in lower case, which is what every peer wants in the end."""
@@ -35,11 +37,15 @@ class Engine:
     name: how its rows are headed.
     parse: reads a file.
     judge: reads a file and returns what answers for many URLs at once, so that each engine has its own bare loop.
+    bind: reads a file and returns the bound method that answers for one URL.
+    ask: calls such methods of many files, each with its URL, in a bare loop.
     """
 
     name: str
     parse: Callable[[RobotsFile], object]
     judge: Callable[[RobotsFile], Judge]
+    bind: Callable[[RobotsFile], Bound]
+    ask: Callable[[Work], None]
 
 
 def parse_politesse(file: RobotsFile) -> RobotsTxt:
@@ -80,10 +86,33 @@ def judge_robotspy(file: RobotsFile) -> Judge:
     return lambda urls: [can_fetch(AGENT, url) for url in urls]
 
 
-POLITESSE: Final = Engine("politesse", parse_politesse, judge_politesse)
-PROTEGO: Final = Engine("Protego", parse_protego, judge_protego)
-URLLIB: Final = Engine("urllib.robotparser", parse_urllib, judge_urllib)
-ROBOTSPY: Final = Engine("robotspy", parse_robotspy, judge_robotspy)
+def ask_url(work: Work) -> None:
+    for ask, url in work:
+        ask(url)
+
+
+def ask_url_and_agent(work: Work) -> None:
+    for ask, url in work:
+        ask(url, AGENT)
+
+
+def ask_agent_and_url(work: Work) -> None:
+    for ask, url in work:
+        ask(AGENT, url)
+
+
+POLITESSE: Final = Engine(
+    "politesse", parse_politesse, judge_politesse, lambda file: parse_politesse(file).rules_for(AGENT).allowed, ask_url
+)
+PROTEGO: Final = Engine(
+    "Protego", parse_protego, judge_protego, lambda file: parse_protego(file).can_fetch, ask_url_and_agent
+)
+URLLIB: Final = Engine(
+    "urllib.robotparser", parse_urllib, judge_urllib, lambda file: parse_urllib(file).can_fetch, ask_agent_and_url
+)
+ROBOTSPY: Final = Engine(
+    "robotspy", parse_robotspy, judge_robotspy, lambda file: parse_robotspy(file).can_fetch, ask_agent_and_url
+)
 
 PEERS: Final = (PROTEGO, URLLIB, ROBOTSPY)
 ENGINES: Final = (POLITESSE, *PEERS)

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import re
+import resource
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
+from aiohttp import web
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>"
 _ROBOTS: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
+_MOST_CONNECTIONS: Final = 5_000
 _END: Final = b"\r\n\r\n"
+_SITE: Final = re.compile(rb"\r\nHost: site(\d+)", re.IGNORECASE)
 
 P = ParamSpec("P")
 
 
 @contextmanager
-def serving(robots: bytes) -> Iterator[str]:
-    """Serve while the block runs; yields the URL of the site, without a path."""
-    with process_running(_serve, robots) as pipe:
-        yield f"http://127.0.0.1:{pipe.recv()}"
+def serving(bodies: Sequence[bytes], *, by_aiohttp: bool = False) -> Iterator[int]:
+    """Serve while the block runs; yields the port, on 127.0.0.1.
+
+    Args:
+        bodies: the robots.txt of the hosts ``site0``, ``site1`` and so on, whatever follows in the name; they repeat.
+        by_aiohttp: whether a server of aiohttp answers, which takes the time that a server takes.
+    """
+    with process_running(_serve, bodies, by_aiohttp) as pipe:
+        yield pipe.recv()
 
 
 @contextmanager
@@ -42,15 +53,43 @@ def process_running(
         process.join()
 
 
-def _serve(there: Connection, robots: bytes) -> None:
-    asyncio.run(_listen(there, _ROBOTS % (len(robots), robots)))
+def permit_open_files(count: int) -> None:
+    """Let this process and its children open so many files: crawlers keep a connection for each host.
+
+    Raises:
+        SystemExit: the system does not permit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < count:
+        raise SystemExit(f"crawl: {count:,} open files are needed and {hard:,} permitted; give fewer --hosts")
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-async def _listen(there: Connection, robots: bytes) -> None:
+def _serve(there: Connection, bodies: Sequence[bytes], by_aiohttp: bool) -> None:  # noqa: FBT001 - by position only
+    permit_open_files(_MOST_CONNECTIONS)
+    asyncio.run(_listen_by_aiohttp(there, bodies) if by_aiohttp else _listen(there, bodies))
+
+
+async def _listen_by_aiohttp(there: Connection, bodies: Sequence[bytes]) -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        number = int(request.host.removeprefix("site").partition(".")[0])
+        return web.Response(body=bodies[number % len(bodies)], content_type="text/plain")
+
+    server = await asyncio.get_running_loop().create_server(web.Server(answer), "127.0.0.1", 0, backlog=1_000)
+    there.send(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
+
+
+async def _listen(there: Connection, bodies: Sequence[bytes]) -> None:
+    answers = [_ROBOTS % (len(body), body) for body in bodies]
+
     def answer(request: bytes) -> bytes:
-        return robots if request.startswith(b"GET /robots.txt ") else _ANSWER
+        site = _SITE.search(request) if request.startswith(b"GET /robots.txt ") else None
+        return _ANSWER if site is None else answers[int(site[1]) % len(answers)]
 
-    server = await asyncio.get_running_loop().create_server(lambda: AnsweringProtocol(answer), "127.0.0.1", 0)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: AnsweringProtocol(answer), "127.0.0.1", 0, backlog=1_000)
     there.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 

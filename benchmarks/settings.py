@@ -17,6 +17,8 @@ class Settings:
     seed: of all that is drawn by lot.
     hosts: how many are crawled.
     memory: whether the memory of a crawl is measured instead of its time.
+    origins: how many origins are cached at once at most, by ``growth``.
+    quick: whether the sizes are those of a test; the figures mean nothing then.
     """
 
     corpus: Path | None
@@ -24,3 +26,9 @@ class Settings:
     seed: int
     hosts: int = 5_000
     memory: bool = False
+    origins: int = 1_000_000
+    quick: bool = False
+
+    def size(self, full: int, quick: int) -> int:
+        """Return the size that is meant."""
+        return quick if self.quick else full

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,56 @@ class Samples:
 
     def ratio(self, name: str, against: str) -> float:
         """Return how many times longer than ``against`` it took: the median over the rounds."""
-        return median(a / b for a, b in zip(self.seconds[name], self.seconds[against], strict=True))
+        return median(self.ratios(name, against))
+
+    def ratios(self, name: str, against: str) -> list[float]:
+        """Return how many times longer than ``against`` it took, round by round."""
+        return [a / b for a, b in zip(self.seconds[name], self.seconds[against], strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The seconds and operations of each contender in each part of the work, one pair a round.
+
+    Attributes:
+        taken: by contender and part.
+    """
+
+    taken: dict[tuple[str, Hashable], list[tuple[float, int]]] = field(default_factory=dict)
+
+    def samples(self, chosen: Callable[[Hashable], bool] = lambda _: True) -> Samples:
+        """Return the samples of some parts taken together."""
+        samples = Samples()
+        for name in dict.fromkeys(name for name, _ in self.taken):
+            rounds = zip(*self._of(name, chosen), strict=True)
+            for pairs in rounds:
+                samples.add(name, sum(seconds for seconds, _ in pairs) / sum(number for _, number in pairs))
+        return samples
+
+    def _of(self, name: str, chosen: Callable[[Hashable], bool]) -> Iterator[list[tuple[float, int]]]:
+        return (pairs for (one, part), pairs in self.taken.items() if one == name and chosen(part))
+
+
+def interleave_parts(prepare: Callable[[int], Mapping[tuple[str, Hashable], Task]], rounds: int) -> Parts:
+    """Time every part by every contender once a round, after a round that only warms up.
+
+    Args:
+        prepare: makes the tasks of a round, by contender and part; not timed. The contenders take turns at each part.
+        rounds: how many.
+    """
+    parts = Parts()
+    for number in range(rounds + 1):
+        tasks = prepare(number)
+        gc.collect()
+        gc.freeze()
+        try:
+            for key, task in tasks.items():
+                seconds = _cpu_seconds(task.run)
+                if number:
+                    parts.taken.setdefault(key, []).append((seconds, task.operations))
+        finally:
+            gc.unfreeze()
+    return parts
 
 
 def interleave(contenders: Sequence[Contender], rounds: int) -> Samples:
@@ -72,8 +121,12 @@ def cpu_seconds(run: Callable[[], object]) -> float:
     gc.collect()
     gc.freeze()
     try:
-        start = time.process_time()
-        run()
-        return time.process_time() - start
+        return _cpu_seconds(run)
     finally:
         gc.unfreeze()
+
+
+def _cpu_seconds(run: Callable[[], object]) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start

@@ -123,9 +123,9 @@ async def _crawl(port: int, size: Size, *, forgets: bool) -> list[Sample]:
 def _sample(pages: int) -> Sample:
     gc.collect()
     traced_bytes, _ = tracemalloc.get_traced_memory()
-    return Sample(pages, traced_bytes, max(0, _resident_bytes() - tracemalloc.get_tracemalloc_memory()))
+    return Sample(pages, traced_bytes, max(0, resident_bytes() - tracemalloc.get_tracemalloc_memory()))
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0

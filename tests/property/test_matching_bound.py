@@ -8,8 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from benchmarks.corpus import RobotsFile, fresh_urls
+from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
+from benchmarks.urls import fresh_urls
 from benchmarks.words import word
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
