@@ -1,6 +1,6 @@
 """That all engines are asked the same and answer the same: a fast wrong answer stops the run.
 
-politesse must answer as the literal reading of RFC 9309 does that judges traces, and as Protego does but for the
+politesse must answer as the literal reading of RFC 9309 does that judges traces, and as Protego does, but for the
 differences that ``explained`` can undo. The other peers read another language, and their differences are counted only:
 urllib.robotparser knows no wildcards and takes the first rule that matches; robotspy compares without normal form.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.corpus import load
 from benchmarks.engines import AGENT, ENGINES, PEERS, POLITESSE, PROTEGO
-from benchmarks.explained import explanation
+from benchmarks.explained import explanation, leniency
 from benchmarks.urls import UrlKind, fresh_urls, kind_of
 from politesse.origin import target_of
 from politesse.testing._literal import LiteralRules
@@ -77,23 +77,30 @@ def compare(answers: Sequence[Compared]) -> str:
         Disagreement: politesse differs from the literal reading, or from Protego for no known reason.
     """
     reasons: Counter[str] = Counter()
+    leniencies: Counter[str] = Counter()
     literal = _Literal()
     for answer in answers:
         ours, theirs = answer.allowed[POLITESSE.name], answer.allowed[PROTEGO.name]
         if ours != literal.allowed(answer.file, answer.url):
-            raise Disagreement(f"politesse and the literal reading differ: {answer.url} of {_beginning(answer.file)}")
+            reason = leniency(answer.file, target_of(answer.url), answer=ours)
+            leniencies[_known(reason, answer, "the literal reading")] += 1
         if ours != theirs:
             reason = explanation(answer.file, answer.url, answer=theirs)
-            if reason is None:
-                raise Disagreement(f"politesse and Protego differ: {answer.url} of {_beginning(answer.file)}")
-            reasons[reason] += 1
+            reasons[_known(reason, answer, PROTEGO.name)] += 1
     return "\n".join(
         [
             _shares(answers),
-            f"the literal reading of RFC 9309 agrees with politesse on all {len(answers):,}",
+            f"the literal reading of RFC 9309 agrees with politesse on {len(answers) - leniencies.total():,}",
+            *(f"politesse differs from it {number} times: it {reason}" for reason, number in leniencies.items()),
             *(f"Protego differs {number} times: it {reason}" for reason, number in reasons.items()),
         ]
     )
+
+
+def _known(reason: str | None, answer: Compared, other: str) -> str:
+    if reason is None:
+        raise Disagreement(f"politesse and {other} differ: {answer.url} of {_beginning(answer.file)}")
+    return reason
 
 
 class _Literal:

@@ -1,6 +1,7 @@
-"""Why Protego answers otherwise: each reason undoes one of its readings, and must turn one answer into the other.
+"""Why answers differ: each reason undoes one reading, and must turn one answer into the other.
 
-The reasons are Protego's, where politesse answers as a literal reading of RFC 9309 does.
+``REASONS`` are Protego's, where politesse answers as the standard says. ``LENIENCIES`` are politesse's, which RFC 9309
+2.2.4 permits and a literal reading has not.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.engines import AGENT
 from politesse.robots import RobotsTxt
+from politesse.testing._literal import LiteralRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from benchmarks.corpus import RobotsFile
 
@@ -45,12 +47,53 @@ REASONS: Final[Mapping[str, Change]] = {
 }
 
 
+LENIENCIES: Final[Mapping[str, tuple[re.Pattern[bytes], bytes]]] = {
+    "reads misspelled names of Disallow": (
+        re.compile(
+            rb"^([ \t]*)(?:dissallow|dissalow|disalow|diasllow|disallaw)(?=[ \t]*[: \t])", re.IGNORECASE | re.MULTILINE
+        ),
+        rb"\1disallow",
+    ),
+    "reads two words without a colon": (
+        re.compile(
+            rb"^([ \t]*(?:user-agent|(?:dis)?allow))[ \t]+([^\s:#]\S*)(?=[ \t]*(?:#|\r?$))",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        rb"\1:\2",
+    ),
+    "ignores lines with control characters": (
+        re.compile(rb"^.*[\x00-\x08\x0b\x0c\x0e-\x1f\x7f].*$", re.MULTILINE),
+        b"",
+    ),
+}
+
+
 def explanation(file: RobotsFile, url: str, *, answer: bool) -> str | None:
     """Return why Protego gives this answer, which is not politesse's; None if no reason is known."""
-    for names in chain.from_iterable(combinations(REASONS, length) for length in range(1, len(REASONS) + 1)):
+    for names in _combined(REASONS):
         text, changed = file.text, url
         for name in names:
             text, changed = REASONS[name](text, changed)
         if RobotsTxt.parse(text).rules_for(AGENT).allowed(changed) == answer:
             return " and ".join(names)
     return None
+
+
+def leniency(file: RobotsFile, target: str, *, answer: bool) -> str | None:
+    """Return why politesse gives this answer, which is not the literal one; None if no reason is known."""
+    if RobotsTxt.parse(file.body).rules_for(AGENT).match(target).bound_reached:
+        return "has reached the bound on its matching work"
+    for names in _combined(LENIENCIES):
+        body = file.body
+        for name in names:
+            mistake, meant = LENIENCIES[name]
+            body = mistake.sub(meant, body)
+        if (LiteralRules(body, AGENT).against(target) is None) == answer:
+            return " and ".join(names)
+    return None
+
+
+def _combined(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each name, each pair of them, and so on."""
+    some = list(names)
+    return chain.from_iterable(combinations(some, length) for length in range(1, len(some) + 1))

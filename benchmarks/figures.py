@@ -28,11 +28,11 @@ class Figure:
 
     @property
     def spread(self) -> str:
-        return f"{self.low:,.2f} to {self.high:,.2f}"
+        return "" if self.low == self.high else f"{self.low:,.2f} to {self.high:,.2f}"
 
     @property
     def text(self) -> str:
-        return f"{self.value:,.2f} {self.unit}"
+        return f"{self.value:,.{0 if self.unit == 'origins' else 2}f} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def _targets(directory: Path, figures: Sequence[Figure]) -> Iterator[Path]:
         more_is_better = target.aim > target.least
         share = one.value / target.least if more_is_better else target.least / one.value
         axes.barh(place, share, color=_MISSED if target.verdict(one.value) == "MISSED" else _REACHED)
-        axes.text(share, place, f" {one.text} (at least {target.least:,g})", va="center", fontsize=8)
+        bound = f"at {'least' if more_is_better else 'most'} {target.least:,g}"
+        axes.text(share, place, f" {one.text} ({bound})", va="center", fontsize=8)
     axes.set_yticks(range(len(judged)), [target.label for target, _ in reversed(judged)], fontsize=8)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_xlabel("share of what must be reached; 1 and more: reached")

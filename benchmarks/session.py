@@ -192,7 +192,9 @@ def _report(samples: Samples, workers: int) -> Iterator[Reported]:
     for name in (_IDLE, _PROTEGO, _MIDDLEWARE, _SESSION, _QUEUE):
         more_us = added_us(samples, name)
         low_us, high_us = _interval(more_us)
-        ratio = figure(f"session/added by {name}, {workers} workers", [more / median(like_protego) for more in more_us])
+        ratio = figure(
+            f"session/added by {name}, workers: {workers}", [more / median(like_protego) for more in more_us]
+        )
         figures.append(ratio)
         rows.append(
             (

@@ -143,6 +143,22 @@ def test_known_differences_of_protego_are_named(body: bytes, path: str, reason: 
     assert reason in compare([_answer(file, url, politesse=politesse, protego=protego)])
 
 
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (b"Dissallow: /private/", "reads misspelled names of Disallow"),
+        (b"Disallow /private/ # secret", "reads two words without a colon"),
+        (b"disalow /private/", "reads misspelled names of Disallow and reads two words without a colon"),
+        (b"Disallow: /private/\nAllow: /private/a\x01", "ignores lines with control characters"),
+    ],
+)
+def test_leniencies_of_politesse_are_named(rule: bytes, reason: str) -> None:
+    file = RobotsFile.of("www.example.com", b"User-agent: *\n" + rule + b"\n")
+    url = f"https://{file.host}/private/a\x01".replace("\x01", "%01")
+    assert POLITESSE.judge(file)([url]) == [False]
+    assert reason in compare([_answer(file, url, politesse=False, protego=False)])
+
+
 def test_urls_have_the_shares_of_the_web_and_never_come_twice() -> None:
     rounds = [fresh_urls(FILE, 9309, number) for number in range(200)]
     urls = [url for some in rounds for url in some]
