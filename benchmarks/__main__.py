@@ -23,6 +23,7 @@ from benchmarks import (
     parse,
     peek,
     plot,
+    scrapy,
     session,
     stalls,
     turn,
@@ -50,6 +51,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "crawl": crawl.run,
     "hostile": hostile.run,
     "pacing": pacing.run,
+    "scrapy": scrapy.run,
     "faults": faults.run,
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import re
 import resource
 import time
@@ -11,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.loopback import AnsweringProtocol, process_running
 from benchmarks.many_hosts.web import FORBIDDEN, Size, Web
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from multiprocessing.connection import Connection
 
-_REQUEST: Final = re.compile(rb"GET (\S+) HTTP/1\.1\r\n(?:[^\r]+\r\n)*?Host: site(\d+)(\S+)\r\n", re.IGNORECASE)
+_REQUEST: Final = re.compile(rb"GET (\S+) HTTP/1\.1\r\n(?:[^\r]+\r\n)*?Host: site(\d+)(\S+)(?:\r\n|$)", re.IGNORECASE)
 _ANSWER: Final = b"HTTP/1.1 %b\r\nContent-Type: text/%b; charset=utf-8\r\nContent-Length: %d\r\n\r\n%b"
-_END: Final = b"\r\n\r\n"
 _CONNECTIONS_EACH: Final = 2  # one that is kept, one for robots.txt
 _SPARE_FILES: Final = 200
 
@@ -62,16 +61,8 @@ class Server:
 def serving(size: Size, seed: int) -> Iterator[Server]:
     """Serve while the block runs."""
     permit_open_files(_CONNECTIONS_EACH * size.hosts + _SPARE_FILES)
-    spawning = multiprocessing.get_context("spawn")
-    here, there = spawning.Pipe()
-    process = spawning.Process(target=_serve, args=(there, size, seed), daemon=True)
-    process.start()
-    there.close()  # so that a server that dies ends recv()
-    try:
-        yield Server(here)
-    finally:
-        process.terminate()
-        process.join()
+    with process_running(_serve, size, seed) as pipe:
+        yield Server(pipe)
 
 
 def permit_open_files(count: int) -> None:
@@ -95,7 +86,7 @@ def _serve(there: Connection, size: Size, seed: int) -> None:
 async def _listen(there: Connection, web: Web) -> None:
     loop = asyncio.get_running_loop()
     counting = _Counting(web)
-    server = await loop.create_server(lambda: _Connection(counting), "127.0.0.1", 0, backlog=1_000)
+    server = await loop.create_server(lambda: AnsweringProtocol(counting.answer), "127.0.0.1", 0, backlog=1_000)
 
     def report() -> None:
         there.recv()
@@ -134,19 +125,3 @@ class _Counting:
             answer = _ANSWER % (b"404 Not Found", b"plain", 0, b"")
         counts.answered[name] = time.monotonic()
         return answer
-
-
-class _Connection(asyncio.Protocol):
-    def __init__(self, counting: _Counting) -> None:
-        self._counting = counting
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.WriteTransport):
-            raise TypeError(f"{transport} cannot be written to")
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        *requests, self._received = (self._received + data).split(_END)
-        for request in requests:
-            self._transport.write(self._counting.answer(request + b"\r\n"))

@@ -36,6 +36,8 @@ from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
 from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 
+__docformat__ = "google"  # of the docstrings, for pdoc
+
 if typing.TYPE_CHECKING:  # to a type checker the names of earlier releases are what they are, and others are errors
     from politesse.errors import PolitesseWarning as PolitesseWarning
     from politesse.errors import StoreError as StoreError

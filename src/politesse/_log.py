@@ -220,7 +220,7 @@ class EventLog:
             case HeaderOverruled(host, field, value, applied_s):
                 if self._is_new(host, field):
                     done = "it is ignored" if applied_s is None else f"the host is closed for {applied_s:.0f} s instead"
-                    text = "%s sent a %s that is unreadable or out of range, %s: %s"
+                    text = "%s sent a %s that is unreadable, too short or too long, %s: %s"
                     _PACING.info(text, _Shown(host), field, _Shown(value), done)
             case AddressNotFound(host, error):
                 if self._is_new(host, "address"):

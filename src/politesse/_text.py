@@ -1,4 +1,4 @@
-"""Remote text: the characters that separate it, and how it is shown in a terminal or a log."""
+"""Remote text: the characters that separate it, and how it is shown in a terminal or a log. Text that errors share."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_DESCRIBED: Final = 200  # characters of an exception
 _MAX_LINE: Final = 500  # characters of a line of a traceback
 _MAX_LINES: Final = 100
+
+
+def needs_extra(what: str, extra: str) -> str:
+    """Return the message that something needs an extra, with the command that installs it."""
+    return f"{what} needs the extra {extra!r}; in a checkout of politesse, run: pip install '.[{extra}]'"
 
 
 def has_utf_8(text: str) -> bool:

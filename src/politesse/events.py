@@ -289,7 +289,7 @@ class LongDelay(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeaderOverruled(Event):
-    """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable or out of range.
+    """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable, too short or too long.
 
     >>> HeaderOverruled("example.com", "retry-after", "soon", 60.0).applied_s
     60.0

@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.seconds < 1:
         parser.error(f"--seconds is {given.seconds}; give 1 or more")
     if not files and importlib.util.find_spec("atheris") is None:
-        parser.error("fuzzing needs atheris, which has wheels for Linux on x86_64: pip install 'politesse[test]'")
+        parser.error(
+            "fuzzing needs atheris, which has wheels for Linux on x86_64; in the checkout, run: pip install '.[test]'"
+        )
     if files:
         return _try_again(targets[0], files)
     return _fuzz(targets, given.seconds, given.output or Path(tempfile.mkdtemp(prefix="politesse-fuzz-")))

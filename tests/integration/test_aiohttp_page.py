@@ -172,5 +172,5 @@ async def test_missing_extra_is_named(site: Pages, polite: PoliteSession, monkey
     async with polite.get(f"{site.base}/silent-page") as response:
         assert said(await polite.page_directives(response)) == [HEADER]
     async with polite.get(f"{site.base}/page") as response:
-        with pytest.raises(ImportError, match=r"politesse\[html\]"):
+        with pytest.raises(ImportError, match=r"pip install '\.\[html\]'"):
             await polite.page_directives(response)

@@ -1,4 +1,4 @@
-"""The fetcher over httpx that README shows keeps what the port promises."""
+"""The fetcher over httpx of the guide on clients keeps what the port promises."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchFault, Fetc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/clients.md").read_text()
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 ROBOTS = "User-agent: *\nDisallow: /private\n"
 
 
 def over_httpx(timeout_s: float = 30) -> Fetcher:
-    """Return one of README's class, with another timeout: everything of that block before the first use of it."""
-    [block] = [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class OverHttpx" in code]
+    """Return one of the guide's class, with another timeout: everything of that program before the use of it."""
+    [block] = [code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "class OverHttpx" in code]
     names: dict[str, Callable[[str], Fetcher]] = {}
-    code = block.partition("\nUA = ")[0].replace("timeout(30)", f"timeout({timeout_s})")
-    exec(code, names)  # noqa: S102 - our own README
+    code = block.partition("\nasync def main")[0].replace("timeout(30)", f"timeout({timeout_s})")
+    exec(code, names)  # noqa: S102 - our own guide
     return names["OverHttpx"](UA)
 
 

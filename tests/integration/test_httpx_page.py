@@ -114,5 +114,5 @@ async def test_missing_extra_is_named(
     site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "selectolax.lexbor", None)
-    with pytest.raises(ImportError, match=r"politesse\[html\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[html\]'"):
         await page_directives(await client.get(f"{site.base}/page"), gate)

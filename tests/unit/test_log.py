@@ -114,7 +114,7 @@ def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *
             "pacing",
             "INFO",
             (
-                "example.com sent a retry-after that is unreadable or out of range, soon: "
+                "example.com sent a retry-after that is unreadable, too short or too long, soon: "
                 "the host is closed for 60 s instead"
             ),
         ),
@@ -122,7 +122,7 @@ def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *
             HeaderOverruled("example.com", "ratelimit", "?", None),
             "pacing",
             "INFO",
-            "example.com sent a ratelimit that is unreadable or out of range, ?: it is ignored",
+            "example.com sent a ratelimit that is unreadable, too short or too long, ?: it is ignored",
         ),
         (
             AddressNotFound("example.com", "OSError: no such host"),

@@ -221,7 +221,9 @@ class Agent:
         self.publish(LongDelay(origin, delay_s, state.pacing.on_long_crawl_delay))
         if state.pacing.on_long_crawl_delay == "skip":
             note = f"{delay_s:g} s between requests, where max_crawl_delay_s={state.pacing.max_crawl_delay_s:g}"
-            raise Disallowed(self._verdict(origin.robots_url, Judgement(WITHOUT_RULE[Reason.TOO_SLOW], note), entry))
+            verdict = self._made(origin.robots_url, Judgement(WITHOUT_RULE[Reason.TOO_SLOW], note), entry)
+            verdict.allowed = False  # in report mode, too, as in wait_too_long
+            raise Disallowed(self.counted(verdict))
         return rules
 
     def too_long_s(self, rules: RuleSet | None) -> float | None:

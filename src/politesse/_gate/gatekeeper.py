@@ -65,7 +65,7 @@ class Gatekeeper(AgentView):
             that redirects lead to) and for pacing by address; that of the system by default.
         clock: the clocks; those of the system by default.
         mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events report what
-            would have been denied.
+            would have been denied. Turns keep the pace all the same, and what is too slow for it is refused.
         enforce_usage: the purposes, as ``{"ai-train"}``, for which the content of a site is used, so that pages of
             sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. The preferences
             in robots.txt count; for ``tdm``, ``check`` also fetches ``/.well-known/tdmrep.json`` of each site, in a

@@ -49,7 +49,7 @@ _MOST_TIMES: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Overruled:
-    """A header of an answer that is not obeyed as it stands: it is unreadable or out of range.
+    """A header of an answer that is not obeyed as it stands: it is unreadable, too short or too long.
 
     Attributes:
         field: its name, in lower case.

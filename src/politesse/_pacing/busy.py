@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
+from politesse._pacing.pace import limited, strictest
 from politesse._pacing.slot import NEVER, Slot
 
 if TYPE_CHECKING:
@@ -53,6 +53,20 @@ class BusyHosts:
         """Return the options of a host, with the limits that were set for it."""
         return self._options_of.get(host, self._options) if self._options_of else self._options
 
+    def bind(self, slot: Slot, gate: object, options: PacingOptions | None) -> bool:
+        """Have a busy host bound by the options of one gate beside those of others; None when the gate is closed.
+
+        Returns whether that changes anything.
+        """
+        if slot.limits.get(gate) is options:
+            return False
+        if options is None:
+            del slot.limits[gate]
+        else:
+            slot.limits[gate] = options
+        slot.limit(strictest(slot.limits.values()) if slot.limits else self.options(slot.host))
+        return True
+
     def forget(self, slot: Slot, now_mono: float) -> None:
         """Let a host be idle."""
         del self.slots[slot.host]
@@ -63,7 +77,16 @@ class BusyHosts:
         """Keep a permit that starts while another one holds its slot."""
         self._beside.setdefault(slot, []).append(permit)
 
-    def end_beside(self, slot: Slot, permit: Started) -> None:
+    def end(self, slot: Slot, permit: Started) -> None:
+        """Let go of a permit of a slot."""
+        if slot.in_flight == 1:
+            slot.holder = None
+        else:
+            self._end_beside(slot, permit)
+        slot.in_flight -= 1
+        slot.ready_for = None
+
+    def _end_beside(self, slot: Slot, permit: Started) -> None:
         """Let go of one of several permits of a slot."""
         beside = self._beside[slot]
         if slot.holder is permit:
@@ -91,11 +114,7 @@ class BusyHosts:
         options = self._options
         self._options_of.pop(host, None)
         if min_delay_s is not None or max_concurrent is not None:
-            options = self._options_of[host] = replace(
-                options,
-                min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
-                max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
-            )
+            options = self._options_of[host] = limited(options, min_delay_s, max_concurrent)
         slot = self.slots.get(host)
         if slot is not None:
             slot.limit(options)

@@ -171,12 +171,26 @@ class LocalPacer:
 
     def lines(self, host: str, /) -> tuple[PacedLine]:
         """Return the line of ``host``."""
-        return (PacedLine(self, host, self._busy.options(host).max_concurrent),)
+        slot = self._slots.get(host)
+        options = self._busy.options(host) if slot is None else slot.options
+        return (PacedLine(self, host, options.max_concurrent),)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""
         if (slot := self._busy.limit(host, min_delay_s, max_concurrent)) is not None:
             self._arm(slot)
+
+    def bind(self, gate: object, host: str, options: PacingOptions) -> None:
+        """Have ``host`` bound by the options of a gate, beside those of other gates, while it is busy."""
+        slot = self._busy.slot(host, self._monotonic())
+        if self._busy.bind(slot, gate, options):
+            self._arm(slot)
+
+    def unbind(self, gate: object) -> None:
+        """Have no host bound by the options of a gate any more."""
+        for slot in self._slots.values():
+            if self._busy.bind(slot, gate, None):
+                self._arm(slot)
 
     async def aclose(self) -> None:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
@@ -228,10 +242,10 @@ class LocalPacer:
         """End a request."""
         if permit.answered_s is None:
             self.answered(permit, slot, None, NO_HEADERS)
-        if slot.in_flight == 1:  # as ``_leave``, without the call
+        if slot.in_flight == 1:  # as ``BusyHosts.end``, without the call
             slot.holder, slot.in_flight, slot.ready_for = None, 0, None
         else:
-            self._leave(slot, permit)
+            self._busy.end(slot, permit)
         if slot.options.max_concurrent == 1:
             slot.last_mono = self._monotonic()
             slot.marks += 1
@@ -239,7 +253,7 @@ class LocalPacer:
 
     def given_back(self, permit: LocalPermit, slot: Slot) -> None:
         """Take back a permit with which no request was made."""
-        self._leave(slot, permit)
+        self._busy.end(slot, permit)
         slot.unmark(permit)
         self._arm(slot)
 
@@ -308,14 +322,6 @@ class LocalPacer:
         if not self._held_long.is_armed:
             self._held_long.arm()
         return permit
-
-    def _leave(self, slot: Slot, permit: LocalPermit) -> None:
-        if slot.in_flight == 1:
-            slot.holder = None
-        else:
-            self._busy.end_beside(slot, permit)
-        slot.in_flight -= 1
-        slot.ready_for = None
 
     def _join(
         self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool

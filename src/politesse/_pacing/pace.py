@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,7 +14,7 @@ from politesse.robots.timetable import next_open
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from politesse.ports import StatedPace
 
@@ -121,6 +121,45 @@ class PacingOptions:
     def is_scoped(self) -> bool:
         """Whether anything but the host alone is paced."""
         return self.key != "host" or self.address is not None or self.domain is not None
+
+
+_SLOWER_IF_GREATER: Final = (
+    "min_delay_s",
+    "max_crawl_delay_s",
+    "rule_of_thumb_factor",
+    "rule_of_thumb_least_s",
+    "adaptive_factor",
+    "adaptive_max_s",
+    "backoff_min_s",
+    "backoff_max_s",
+    "max_turn_s",
+)
+
+
+def strictest(several: Iterable[PacingOptions]) -> PacingOptions:
+    """Return the slowest value of each option; ``key``, ``address``, ``domain`` and ``scope`` are those of the first.
+
+    A long Crawl-delay is capped only where all cap it.
+    """
+    first, *others = several
+    if all(options == first for options in others):
+        return first
+    every = (first, *others)
+    return replace(
+        first,
+        max_concurrent=min(options.max_concurrent for options in every),
+        on_long_crawl_delay=min((options.on_long_crawl_delay for options in every), key=lambda long: long == "cap"),
+        **{name: max(getattr(options, name) for options in every) for name in _SLOWER_IF_GREATER},
+    )
+
+
+def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: int | None) -> PacingOptions:
+    """Return the options with the limits of one host; None for those of the options."""
+    return replace(
+        options,
+        min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
+        max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,12 @@ class ScopePacer(Pacer, Protocol):
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a request may start now; True if the pacer is closed."""
 
+    def bind(self, gate: object, host: str, options: PacingOptions) -> None:
+        """Have ``host`` bound by the options of a gate, beside those of other gates, while it is busy."""
+
+    def unbind(self, gate: object) -> None:
+        """Have no host bound by the options of a gate any more."""
+
     def __len__(self) -> int:
         """How many keys are busy."""
 
@@ -278,6 +284,19 @@ class ScopedPacer:
         check_limits(self._options, host, min_delay_s, max_concurrent)
         if self._options.key == "host":
             self._first.set_limits(host, min_delay_s, max_concurrent)
+
+    def bind(self, gate: object, host: str, options: PacingOptions) -> None:
+        """Have the key of ``host`` bound by the options of a gate, before anything that is requested after this."""
+        finder = self._finders[0]
+        key = finder.known(host)
+        if key is not None:
+            self._first.bind(gate, key, options)
+        elif not self._closed:
+            finder.when_found(host, lambda: self.bind(gate, host, options))
+
+    def unbind(self, gate: object) -> None:
+        """Have no key bound by the options of a gate any more."""
+        self._first.unbind(gate)
 
     async def aclose(self) -> None:
         """End all lookups, raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""

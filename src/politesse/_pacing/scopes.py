@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cachetools import TLRUCache
 
 from politesse._tasks import is_ended_from_outside
-from politesse._text import described
+from politesse._text import described, needs_extra
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound
 
@@ -78,7 +78,7 @@ class ByDomain(ByHost):
         try:
             from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise ConfigurationError("pacing by domain needs an extra: pip install 'politesse[psl]'") from error
+            raise ConfigurationError(needs_extra("pacing by domain", "psl")) from error
         self._suffixes = PublicSuffixList()
 
     def known(self, host: str, /) -> str:

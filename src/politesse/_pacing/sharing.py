@@ -5,6 +5,11 @@ this needs a registry that outlives them. It is the one module-level state of th
 each gate holds the shared one from its first use on, and the last gate that closes closes it. So nothing is left in the
 registry when the gates are gone, closed or not.
 
+Gates of one scope have the same options, unless its name is a MixedScope. Then each gate has the hosts bound by its own
+options before it requests a turn there, and at each host the strictest of all gates that have requested one hold, until
+the host is idle or the gate is closed. So a slow gate slows the others at the hosts that it requests, and nowhere else;
+and as all of a host wait for the same interval, a quick gate does not always come first.
+
 A gate is often made before its event loop runs, so it joins at the first use. A pacer that is shared outlives the
 close of one gate, but what waits at that gate must not: a SharedPacer knows what waits through it.
 """
@@ -14,24 +19,34 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import _get_running_loop
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from politesse._log import EventLog
 from politesse._pacing.local import LocalPacer
+from politesse._pacing.pace import limited
 from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse.clock import run_of
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.ports import HostPace, PacedLine, Pacer, Permit, Resolver, TurnRequest
     from politesse.verdict import Bound, NotYet
+
+    MakePacer = Callable[[Publisher], LocalPacer | ScopedPacer]
+
+
+class MixedScope(str):
+    """The name of a scope whose gates may have different options; those must agree in ``key``, address and domain."""
+
+    __slots__ = ()
 
 
 def pacer_for(
@@ -52,7 +67,7 @@ def pacer_for(
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
     """
 
-    def make(publisher: Publisher) -> Pacer:
+    def make(publisher: Publisher) -> LocalPacer | ScopedPacer:
         local = partial(LocalPacer, clock=clock, jitter=jitter, publisher=publisher)
         if resolver is not None and options.is_scoped:
             return ScopedPacer(options, local, clock=clock, resolver=resolver, publisher=publisher)
@@ -67,14 +82,14 @@ class _Common:
     """A pacer that several gates share.
 
     Attributes:
-        options: those of all its gates.
+        options: those of all its gates; of the first one in a MixedScope.
         clock: the clock that it goes by.
         publisher: what it publishes to; each gate subscribes.
         pacer: the pacer.
         gates: how many gates have joined and not closed.
     """
 
-    def __init__(self, options: PacingOptions, make: Callable[[Publisher], Pacer], clock: Clock) -> None:
+    def __init__(self, options: PacingOptions, make: MakePacer, clock: Clock) -> None:
         self.options = options
         self.clock = clock
         self.publisher = Publisher(EventLog())  # logged once, not for each gate
@@ -82,13 +97,14 @@ class _Common:
         self.gates = 0
 
 
-_COMMON: Final[WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], _Common]] = WeakValueDictionary()
+_COMMON: Final[WeakValueDictionary[tuple[asyncio.AbstractEventLoop, type[str], str], _Common]] = WeakValueDictionary()
 
 
 class SharedPacer:
     """The pacer of one gate that shares its pace with others; see ``politesse.ports.Pacer``.
 
-    Raises ConfigurationError at the first use if another gate of the same scope has other options or another clock.
+    Raises ConfigurationError at the first use if another gate of the same scope has another clock, or other options and
+    the scope is not a MixedScope.
 
     Args:
         options: see PacingOptions; ``scope`` is the name.
@@ -97,13 +113,14 @@ class SharedPacer:
         publisher: receives what the shared pacer publishes, for all gates.
     """
 
-    def __init__(
-        self, options: PacingOptions, make: Callable[[Publisher], Pacer], *, clock: Clock, publisher: Publisher
-    ) -> None:
+    def __init__(self, options: PacingOptions, make: MakePacer, *, clock: Clock, publisher: Publisher) -> None:
         self._options = options
         self._clock = clock
         self._publisher = publisher
         self._make = make
+        self._is_mixed = isinstance(options.scope, MixedScope)
+        self._gate = object()  # stands for this gate at the hosts that its options bind
+        self._options_of: dict[str, PacingOptions] = {}  # of a MixedScope, by host
         self._limits: dict[str, tuple[float | None, int | None]] = {}
         self._common: _Common | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -115,11 +132,11 @@ class SharedPacer:
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
-        return self._pacer().try_start(request)
+        return self._pacer_of(request.host).try_start(request)
 
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
-        pacer = self._pacer()
+        pacer = self._pacer_of(request.host)
         wait = asyncio.timeout(None)  # without a limit: ``aclose`` ends it
         self._waits.add(wait)
         try:
@@ -139,7 +156,7 @@ class SharedPacer:
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and nothing waits; or when this gate is closed."""
         place = object()
-        self._pacer().when_ready(request, partial(self._call, place))
+        self._pacer_of(request.host).when_ready(request, partial(self._call, place))
         self._callbacks[place] = callback
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
@@ -173,8 +190,14 @@ class SharedPacer:
         return () if self._common is None else self._common.pacer.lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        """Pace ``host`` by its own limits, at all gates: the last one to set them decides."""
-        if _get_running_loop() is None and self._common is None:
+        """Pace ``host`` by its own limits, at all gates: the last one to set them decides.
+
+        In a MixedScope they are those of this gate, from its next request on.
+        """
+        if self._is_mixed:
+            check_limits(self._options, host, min_delay_s, max_concurrent)
+            self._options_of[host] = limited(self._options, min_delay_s, max_concurrent)
+        elif _get_running_loop() is None and self._common is None:
             check_limits(self._options, host, min_delay_s, max_concurrent)
             self._limits[host] = min_delay_s, max_concurrent  # set at the first use
         else:
@@ -192,6 +215,7 @@ class SharedPacer:
         common, self._common = self._common, None
         if common is not None:
             self._unsubscribe()
+            common.pacer.unbind(self._gate)
             common.gates -= 1
             if not common.gates:
                 await common.pacer.aclose()
@@ -215,7 +239,14 @@ class SharedPacer:
         if callback is not None:
             callback()
 
-    def _pacer(self) -> Pacer:
+    def _pacer_of(self, host: str) -> LocalPacer | ScopedPacer:
+        """Return the shared pacer, with ``host`` bound by the options of this gate; raises ClosedError."""
+        pacer = self._pacer()
+        if self._is_mixed:
+            pacer.bind(self._gate, host, self._options_of.get(host, self._options))
+        return pacer
+
+    def _pacer(self) -> LocalPacer | ScopedPacer:
         """Return the shared pacer, joining it at the first use; raises ClosedError."""
         if self._closed:
             raise ClosedError("the pacer is closed")
@@ -224,14 +255,14 @@ class SharedPacer:
         return self._common.pacer
 
     def _join(self) -> _Common:
-        key = (asyncio.get_running_loop(), self._options.scope)
+        key = (asyncio.get_running_loop(), type(self._options.scope), self._options.scope)
         common = _COMMON.get(key)
         if common is None or not common.gates:
             common = _COMMON[key] = _Common(self._options, self._make, self._clock)
-        elif common.options != self._options:
+        elif common.options != self._options and not self._is_mixed:
+            differing = ", ".join(_differing(common.options, self._options))
             raise ConfigurationError(
-                f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not "
-                f"{common.options!r} and {self._options!r}"
+                f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not {differing}"
             )
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
@@ -240,6 +271,14 @@ class SharedPacer:
         for host, limits in self._limits.items():
             common.pacer.set_limits(host, *limits)
         return common
+
+
+def _differing(one: PacingOptions, other: PacingOptions) -> Iterator[str]:
+    """Yield the options that differ, with both values."""
+    for field in fields(one):
+        name = field.name
+        if (value := getattr(one, name)) != (other_value := getattr(other, name)):
+            yield f"{name}={value!r} and {name}={other_value!r}"
 
 
 def _closed_during(request: TurnRequest) -> ClosedError:

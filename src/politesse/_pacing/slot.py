@@ -103,6 +103,7 @@ class Slot:
     Attributes:
         host: the pacing host.
         options: those of the pacer, with the limits that were set for this host.
+        limits: the options of each gate that has requested a turn, where those of a scope may differ; else empty.
         agents: what is stated for each agent that has requested a turn.
         longest_s: the longest interval that is stated for any agent at any time of day, or the floor.
         bearing: what its answers say; None before the first.
@@ -132,6 +133,7 @@ class Slot:
         "host",
         "in_flight",
         "last_mono",
+        "limits",
         "long_wait",
         "longest_s",
         "marks",
@@ -146,6 +148,7 @@ class Slot:
     def __init__(self, host: str, options: PacingOptions, last_mono: float) -> None:
         self.host = host
         self.options = options
+        self.limits: dict[object, PacingOptions] = {}
         self.agents: dict[str, AgentPace] = {}
         self.longest_s = options.min_delay_s
         self.bearing: Bearing | None = None

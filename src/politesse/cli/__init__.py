@@ -10,6 +10,7 @@
     filter_command   any number of URLs, from standard input to standard output; streams reads and writes
     crawl_command    the loop of PoliteQueue.crawl: crawl_records writes a line for each URL, crawl_view is the table,
                      interrupts is Ctrl-C
+    guide_command    the guides in politesse/guides, formatted for a terminal
     progress         CrawlBar, a progress bar for programs that crawl
     console          where the commands write to
     demo/            a crawl of a small web on loopback, judged by the logs of its servers
@@ -19,6 +20,8 @@ from __future__ import annotations
 
 import io
 import sys
+
+from politesse._text import needs_extra
 
 
 def main() -> None:
@@ -31,6 +34,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        sys.stderr.write(f"politesse: the command needs {error.name}; run: pip install 'politesse[cli]'\n")
+        sys.stderr.write(f"politesse: {needs_extra('the command', 'cli')} ({error})\n")
         sys.exit(2)
     app()

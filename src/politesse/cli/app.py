@@ -18,6 +18,7 @@ from politesse.cli.demo import run as run_demo
 from politesse.cli.explain_command import explain_url
 from politesse.cli.filter_command import filter_stdin
 from politesse.cli.gate_options import GateOptions
+from politesse.cli.guide_command import print_guide, print_topics
 from politesse.cli.lint_command import lint_all, print_codes
 
 if TYPE_CHECKING:
@@ -203,12 +204,13 @@ def crawl(
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
     a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
 
-    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable,
-    or is disallowed and was given as URL; 2 for an error in the options or in writing; 130 after Ctrl-C.
+    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable or
+    its site makes it wait too long, or is disallowed and was given as URL; 2 for an error in the options or in writing;
+    130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
-    disallowed: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more.
     """
     try:
         plan = CrawlPlan.of(
@@ -261,16 +263,38 @@ def lint(
 
 @app.command()
 def demo(
-    pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make.")] = 3_000,
-    tasks: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at once.")] = 20,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed makes another web.")] = 9309,
+    pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make, about.")] = 3_000,
+    tasks: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at the same time.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random links between the pages.")] = 9309,
 ) -> None:
     """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 
-    Exit code: 0 if every allowed page was served, and no page was requested that is disallowed, before its robots.txt
-    was fetched, or sooner than its server or the crawler's own floor permits; else 1.
+    The pages of each site are fetched, disallowed by its robots.txt, given up because its robots.txt never answers, or
+    left to fetch. A request breaks a rule if its page is disallowed, if no robots.txt that is in force was fetched
+    before, or if it comes sooner than Retry-After, the site's pace or the crawler's own pause permits.
+
+    Exit code: 0 if every allowed page was fetched and no rule was broken; else 1.
     """
     _run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
+
+
+@app.command()
+def guide(
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="One of the topics; without, list them.")] = None,
+) -> None:
+    """Show a guide, or list the guides: one topic each, with programs to copy.
+
+    In a terminal, a guide that is longer than the screen is shown in $PAGER or less. Elsewhere it is Markdown.
+    """
+    if topic is None:
+        print_topics(output())
+        return
+    try:
+        print_guide(topic, output())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _gate_options(agent: str, timeout_s: float) -> GateOptions:

@@ -115,7 +115,7 @@ async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
         try:
             await run.crawl()
             await run.record_left()
-            code = 1 if records.counts["failed"] or records.undecided or records.refused else 0
+            code = 1 if records.counts["failed"] or records.counts["given-up"] or records.refused else 0
         except asyncio.CancelledError:
             task, by_signal = asyncio.current_task(), interrupts.exit_code
             if by_signal is None or task is None:
@@ -202,7 +202,8 @@ class CrawlRun:
         counts = self._records.counts
         left = counts["left"] + len(self._left)
         elapsed_s = time.monotonic() - self._started_mono
-        others = f"{counts['failed']:,} failed, {counts['redirect']:,} redirects, {counts['disallowed']:,} disallowed"
+        refused = f"{counts['disallowed']:,} disallowed, {counts['given-up']:,} given up"
+        others = f"{counts['failed']:,} failed, {counts['redirect']:,} redirects, {refused}"
         lines = [f"{counts['page']:,} pages, {others} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{_counted(left, 'URL')} left at {_counted(self._left_hosts, 'host')}; {self.ending}")

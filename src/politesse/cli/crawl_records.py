@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from politesse._text import described
 from politesse.cli.streams import OutputWriter, descriptor, write_all
 from politesse.queue import PageFailed
-from politesse.verdict import UNDECIDED, utc
+from politesse.queue.patience import is_given_up
+from politesse.verdict import utc
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -91,11 +92,12 @@ class CrawlRecords:
 
     ::
 
-        outcome       "page", "redirect", "failed", "disallowed" or "left"; each has url
+        outcome       "page", "redirect", "failed", "disallowed", "given-up" or "left"; each has url
         page          status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links, queued
         redirect      status, location, started, elapsed_s
         failed        error, status, hops, attempt, started, elapsed_s
         disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
+        given-up      as disallowed: its robots.txt was unreachable, or a wait was too long
         left          nothing more: the crawl ended before it was requested
 
     Args:
@@ -103,8 +105,7 @@ class CrawlRecords:
 
     Attributes:
         counts: the records by outcome.
-        undecided: how many of the disallowed were given up because robots.txt could not be fetched.
-        refused: the disallowed URLs among those of ``watched``.
+        refused: the URLs among those of ``watched`` that were disallowed, or given up.
         watched: URLs whose refusal matters.
         recent: the last outcomes, the newest first: a word and a URL.
     """
@@ -114,7 +115,6 @@ class CrawlRecords:
         self._redirects = 0
         self._error: OSError | None = None
         self.counts: Counter[str] = Counter()
-        self.undecided = 0
         self.watched = frozenset(watched)
         self.refused: list[str] = []
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
@@ -157,15 +157,15 @@ class CrawlRecords:
         self._add("failed", page.url, "failed", error=text, status=visit.status, **more)
 
     def add_refusal(self, _: object, verdict: Verdict) -> None:
-        """Record a URL that may not be requested: the ``on_disallowed`` of a queue."""
+        """Record a URL that may not be requested, or was given up: the ``on_disallowed`` of a queue."""
         rule, source = verdict.rule, verdict.source
-        self.undecided += verdict.reason in UNDECIDED
         if verdict.url in self.watched:
             self.refused.append(verdict.url)
+        outcome, word = ("given-up", "given up") if is_given_up(verdict) else ("disallowed", "refused")
         self._add(
-            "disallowed",
+            outcome,
             verdict.url,
-            "refused",
+            word,
             reason=verdict.reason.value,
             rule=None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
             robots_url=None if source is None else source.robots_url,

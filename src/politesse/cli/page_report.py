@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from politesse import AgentView, Disallowed, InvalidURL, PoliteSession
+from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
 from politesse._text import printable
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
+from politesse.verdict import utc
 
 if TYPE_CHECKING:
+    from politesse import Bound
     from politesse.sites import DataTxtAnswer, Sitemaps
 
 _ERRORS: Final = 400  # and above
@@ -31,6 +33,8 @@ class PageReport:
         final_url: after redirects; empty if no page was fetched.
         status: of the answer; None if there was none.
         fault: why no page was fetched; empty if one was.
+        not_before: the Unix time until which the answer, a 429 or 503, closes the host; None if it does not.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT; None without a ``not_before``.
         directives: what the page says to the crawler.
         links: the URLs of its links that may be followed.
         usage: what site and page say about the use of the page.
@@ -43,6 +47,8 @@ class PageReport:
     final_url: str = ""
     status: int | None = None
     fault: str = ""
+    not_before: float | None = None
+    closed_by: Bound | None = None
     directives: PageDirectives = field(default_factory=PageDirectives)
     links: list[str] = field(default_factory=list)
     usage: Usage = NOTHING_STATED
@@ -73,6 +79,7 @@ async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
             report.final_url, report.status = str(response.url), response.status
             body = await _read_body(response.content)
             headers = list(response.headers.items())
+            _read_closing(report, gate)
     except (Disallowed, InvalidURL) as error:
         report.fault = f"a redirect leads to what may not be requested: {error}"
     except aiohttp.TooManyRedirects:
@@ -85,11 +92,20 @@ async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
         else:
             report.truncated = len(body) > MAX_BYTES
             _read_directives(report, headers, body[:MAX_BYTES], gate.identity.tokens)
-    stated = await gate.usage(url)
-    report.usage = combine([NOTHING_STATED if stated is None else stated, report.usage])
     report.sitemaps = await gate.sitemaps(url)
-    report.data_txt = await gate.datatxt(url)
+    if report.not_before is None or report.not_before - time.time() <= timeout_s:
+        stated = await gate.usage(url)
+        report.data_txt = await gate.datatxt(url)
+    else:  # no file of the site may be requested for long
+        stated = (await gate.check(url)).usage
+    report.usage = combine([NOTHING_STATED if stated is None else stated, report.usage])
     return report
+
+
+def _read_closing(report: PageReport, gate: AgentView) -> None:
+    host = gate.hosts().get(Origin.of(report.final_url).pacing_host)
+    if host is not None:
+        report.not_before, report.closed_by = host.closed_until, host.closed_by
 
 
 async def _read_body(content: aiohttp.StreamReader) -> bytes:
@@ -111,6 +127,8 @@ def _read_directives(report: PageReport, headers: list[tuple[str, str]], body: b
 def as_lines(report: PageReport) -> list[str]:
     """Return a report as text, one fact per line, with all remote text made printable."""
     lines = [f"page: {printable(report.fault)}" if report.fault else f"page: status {report.status}"]
+    if report.not_before is not None:
+        lines.append(f"no request before: {utc(report.not_before)}, by {report.closed_by}")
     if report.final_url not in {"", report.url}:
         lines.append(f"after redirects: {printable(report.final_url)}")
     if not report.fault:
@@ -146,6 +164,8 @@ def page_record(report: PageReport) -> dict[str, Any]:
         status      of the answer; or null if there was none
         final_url   after redirects; "" if no page was fetched
         fault       why no page was fetched, or ""
+        not_before  the answer closes the host until this time; or null
+        closed_by   what sets that time: a value of politesse.Bound, as in "retry-after"; or null
         answers     {index, follow, archive, show_a_snippet, translate, index_images}: {allowed, against: [the
                     statements that forbid it]}
         statements  [every directive for this crawler, with its header or META]
@@ -161,6 +181,8 @@ def page_record(report: PageReport) -> dict[str, Any]:
         "status": report.status,
         "final_url": report.final_url,
         "fault": report.fault,
+        "not_before": None if report.not_before is None else utc(report.not_before),
+        "closed_by": report.closed_by,
         "answers": {
             answer.to.replace(" ", "_"): {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
             for answer in ([] if report.fault else report.answers)

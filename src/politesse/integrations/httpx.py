@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._checks import check_wait, wrong_type
 from politesse._pacing.held import soon
-from politesse._text import printable
+from politesse._text import needs_extra, printable
 from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
@@ -30,7 +30,7 @@ from politesse.page import PageDirectives
 try:
     import httpx
 except ImportError as error:
-    raise ImportError(f"politesse.integrations.httpx needs httpx: pip install 'politesse[httpx]' ({error})") from error
+    raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({error})") from error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

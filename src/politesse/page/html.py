@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._text import needs_extra
 from politesse.page.encoding import decoded
 from politesse.page.tags import ASCII_WHITESPACE, Scan, Tag
 
@@ -226,5 +227,5 @@ def _parser() -> type[LexborHTMLParser]:
     try:
         from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ImportError("reading HTML needs an extra: pip install 'politesse[html]'", name="selectolax") from error
+        raise ImportError(needs_extra("reading HTML", "html"), name="selectolax") from error
     return LexborHTMLParser

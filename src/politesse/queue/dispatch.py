@@ -1,8 +1,8 @@
 """Hands out the URLs of hosts that are ready, and refuses what is denied or given up: what is behind PoliteQueue.
 
 Theory of operation. ``_hosts`` maps each pacing host to its HostQueue, which knows its next URL (hosts.py). A host
-whose next URL is not blocked by an unknown robots.txt is *ready*, in the FIFO ``_ready``, or *watched*: the pacer calls
-``_pacer_ready`` when its time has come: the interval is over, the request in flight has ended, a closure or a
+whose next URL is not blocked by an unknown robots.txt is *ready*, in the FIFO ``_ready`` (ready.py), or *watched*: the
+pacer enters it there when its time has come: the interval is over, the request in flight has ended, a closure or a
 Visit-time window allows it. RobotsPrefetcher (prefetch.py) holds the blocked origins, DeniedUrls (denied.py) the URLs
 that are to be refused. ``_workers`` is a FIFO of tasks that wait for a turn, one of which is woken for each host that
 enters ``_ready``.
@@ -30,9 +30,7 @@ timers and wakes every task that waits, which then raises ClosedError.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -43,6 +41,7 @@ from politesse.queue.denied import DeniedUrls, TimeSlice
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
 from politesse.queue.patience import Limits, Patience
 from politesse.queue.prefetch import RobotsPrefetcher
+from politesse.queue.ready import ReadyHosts
 from politesse.queue.refusals import Refusals
 from politesse.queue.results import QueueClosed, QueueStatistics
 from politesse.queue.waiting import WaitingTasks
@@ -93,9 +92,9 @@ class Dispatcher(Generic[Item]):
         self._stalls = stalls
         self._max_asking = max_asking
         self.hosts: dict[str, HostQueue[Item]] = {}
-        self._ready: deque[HostQueue[Item]] = deque()
         self._workers = WaitingTasks()
-        self._patience: Patience[Item] = Patience(agent.clock, limits, self._look)
+        self._ready: ReadyHosts[Item] = ReadyHosts(agent, self._workers)
+        self._patience: Patience[Item] = Patience(agent.clock, limits, self._ready.look)
         self._prefetcher: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self._workers, max_asking, self._unblocked, self.fail
         )
@@ -193,7 +192,7 @@ class Dispatcher(Generic[Item]):
         if verdict is None and len(origin_queue.urls) == 1:
             self._prefetcher.add(origin_queue)
         host.push_head(origin_queue)
-        self._schedule(host)
+        self._ready.schedule(host)
 
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn; raises what ``PoliteQueue.turn`` says."""
@@ -230,7 +229,7 @@ class Dispatcher(Generic[Item]):
             self._refuse_denied(self._denied.pop())
             self._prefetcher.start_fetches(at_least=1)
         while self._may_try():
-            taken = self._try_host(self._ready.popleft())
+            taken = self._try_host(self._ready.pop())
             self._prefetcher.start_fetches(at_least=1)
             if taken is not None or not self._time_slice.is_open():
                 return taken
@@ -241,7 +240,6 @@ class Dispatcher(Generic[Item]):
 
     def _try_host(self, host: HostQueue[Item]) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Act on the answer to the next URL of a host, as the theory of operation lists it."""
-        host.ready = False
         if not host.has_head():  # refused meanwhile
             return None
         queued = host.head()
@@ -264,7 +262,7 @@ class Dispatcher(Generic[Item]):
             return answer, queued
         if answer.bound_by is Bound.ROBOTS_TXT:
             self._prefetcher.fetch_again(origin_queue)
-            self._look(host, first=True)
+            self._ready.look(host, first=True)
         elif self._patience.waits(host, answer):
             self._wait_for_pacer(origin_queue)
         else:
@@ -274,7 +272,7 @@ class Dispatcher(Generic[Item]):
     def _defer_or_refuse(self, queued: QueuedUrl[Item], verdict: Verdict) -> None:
         """Act on a denial."""
         if self._prefetcher.defer(queued.origin_queue, verdict):
-            self._look(queued.origin_queue.host, first=True)
+            self._ready.look(queued.origin_queue.host, first=True)
         else:
             self._refuse(queued, verdict)
 
@@ -299,7 +297,7 @@ class Dispatcher(Generic[Item]):
         at_head = not queued.withdrawn
         self._remove(queued)
         if at_head:
-            self._look(queued.origin_queue.host, first=True)
+            self._ready.look(queued.origin_queue.host, first=True)
         try:
             self.refusals.pass_on(queued, verdict)
         finally:
@@ -340,35 +338,12 @@ class Dispatcher(Generic[Item]):
             return
         self._patience.note_progress(host)
         if turn.may_close or self._agent.may_wait_long(origin_queue.origin, self._patience.limits.max_wait_s):
-            self._look(host)
-
-    def _schedule(self, host: HostQueue[Item]) -> None:
-        """Enter the host as ready unless the pacer will."""
-        if not host.watched:
-            self._look(host)
-
-    def _look(self, host: HostQueue[Item], *, first: bool = False) -> None:
-        """Enter the host as ready unless it is, or has no head; ``first`` if this worker goes on with it."""
-        if host.ready or not host.has_head():
-            return
-        host.ready = True
-        if first:
-            self._ready.appendleft(host)
-        else:
-            self._ready.append(host)
-            self._workers.wake()
+            self._ready.look(host)
 
     def _wait_for_pacer(self, origin_queue: OriginQueue[Item]) -> None:
-        """Have the pacer enter the host as ready when its time has come."""
-        host = origin_queue.host
-        self._patience.watch(host)
-        if not host.watched:
-            host.watched = True
-            self._agent.when_ready(origin_queue.origin, partial(self._pacer_ready, host))
-
-    def _pacer_ready(self, host: HostQueue[Item]) -> None:
-        host.watched = False
-        self._look(host)
+        """Have the host tried when the pacer reports it ready, or when it has waited for too long."""
+        self._patience.watch(origin_queue.host)
+        self._ready.wait_for_pacer(origin_queue)
 
     def _unblocked(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
         """Let an origin compete whose robots.txt was fetched just now."""
@@ -380,10 +355,10 @@ class Dispatcher(Generic[Item]):
             self._denied.sort(origin_queue)
             self._workers.wake()
         if origin_queue.reloads and not host.watched:
-            self._look(host, first=True)  # in its place, before what it needs is evicted again
+            self._ready.look(host, first=True)  # in its place, before what it needs is evicted again
             self._workers.wake()
         elif not verdict.allowed or self._agent.may_wait_long(origin, self._patience.limits.max_wait_s):
-            self._schedule(host)
+            self._ready.schedule(host)
         elif not host.ready:
             self._wait_for_pacer(origin_queue)  # the fetch counts for the pace: the host is hardly ready
 

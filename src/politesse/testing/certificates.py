@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import needs_extra
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _new_authority() -> trustme.CA:
     try:
         from trustme import CA  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigurationError("a server with a certificate needs an extra: pip install 'politesse[test]'") from error
+        raise ConfigurationError(needs_extra("a server with a certificate", "test")) from error
     return CA()
 
 

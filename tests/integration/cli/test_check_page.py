@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 
 import pytest
@@ -62,6 +64,24 @@ def _site() -> Site:
     )
 
 
+async def test_report_of_a_page_that_closes_its_host_says_until_when_and_does_not_wait_for_that() -> None:
+    site = _site()
+    site.pages["/page"] = (503, "", {"Retry-After": "7200"})
+    async with serving(site) as origin:
+        before_wall = time.time()
+        done = await politesse("check", "--page", f"{origin.base}/page")
+        as_json = await politesse("check", "--page", "--json", f"{origin.base}/page")
+    assert done.code == as_json.code == 2
+    assert "  page: status 503\n  no request before: 20" in done.out
+    assert "Z, by retry-after\n" in done.out
+    page = json.loads(as_json.out)["page"]
+    assert page["closed_by"] == "retry-after"
+    assert 7190 <= datetime.fromisoformat(page["not_before"]).timestamp() - before_wall <= 7260
+    assert page["usage"]["ai-train"]["preference"] == "disallowed"  # said by robots.txt
+    assert page["data_txt"] is None
+    assert site.asked == ["/robots.txt", "/page"] * 2
+
+
 async def test_a_page_is_reported_with_the_sources_of_what_it_says() -> None:
     async with serving(site := _site()) as origin:
         assert isinstance(site, Site)
@@ -100,8 +120,8 @@ async def test_json_has_the_page_under_its_own_key() -> None:
     followed, denied = map(json.loads, done.out.splitlines())
     page = followed["page"]
     assert list(page) == [
-        "status", "final_url", "fault", "answers", "statements", "links", "usage", "licenses", "sitemaps", "data_txt",
-        "truncated",
+        "status", "final_url", "fault", "not_before", "closed_by", "answers", "statements", "links", "usage",
+        "licenses", "sitemaps", "data_txt", "truncated",
     ]  # fmt: skip
     assert page["links"] == [f"{origin.base}/a"]
     assert page["answers"]["index"] == {"allowed": True, "against": []}

@@ -94,7 +94,7 @@ def check_all_known(found: list[dict[str, Any]], little: LittleWeb) -> None:
 def check_summary(err: str, found: list[dict[str, Any]]) -> None:
     counts = Counter(record["outcome"] for record in found)
     words = f"{counts['page']:,} pages, {counts['failed']} failed, {counts['redirect']} redirects, "
-    assert f"{words}{counts['disallowed']} disallowed in " in err
+    assert f"{words}{counts['disallowed']} disallowed, {counts['given-up']} given up in " in err
     assert (f"{counts['left']} URL{'' if counts['left'] == 1 else 's'} left at " in err) is (counts["left"] > 0)
 
 
@@ -112,10 +112,8 @@ async def test_the_web_of_the_demo_is_crawled_without_a_violation(tmp_path: Path
     assert "left" not in {record["outcome"] for record in found}
     check_summary(done.err, found)
     assert (done.code, done.out) == (1, "")  # one of the sites never answers
-    assert {record["reason"] for record in found if record["outcome"] == "disallowed"} == {
-        "disallow-rule",
-        "unreachable",
-    }
+    assert {record["reason"] for record in found if record["outcome"] == "disallowed"} == {"disallow-rule"}
+    assert {record["reason"] for record in found if record["outcome"] == "given-up"} == {"unreachable"}
 
 
 async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager: None) -> None:
@@ -160,9 +158,9 @@ async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager:
     assert private["robots_url"] == f"{base}/robots.txt"
 
 
-async def test_records_have_the_keys_that_readme_shows(tmp_path: Path, eager: None) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", readme, re.DOTALL)
+async def test_records_have_the_keys_that_the_guide_shows(tmp_path: Path, eager: None) -> None:
+    guide = (Path(__file__).parents[3] / "src/politesse/guides/operating.md").read_text()
+    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", guide, re.DOTALL)
     shown = {record["outcome"]: list(record) for record in map(json.loads, block.splitlines())}
     out = tmp_path / "crawl.jsonl"
     pages = Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")
@@ -308,7 +306,21 @@ async def test_a_start_url_that_is_disallowed_exits_1(tmp_path: Path, eager: Non
         done = await politesse("crawl", f"{site.base}/a", "--out", str(out))
     assert done.code == 1
     assert list(outcomes(records(out)).values()) == ["disallowed"]
-    assert "1 disallowed" in done.err
+    assert "1 disallowed, 0 given up in" in done.err
+
+
+async def test_pages_of_a_site_that_makes_them_wait_too_long_are_given_up_not_disallowed(
+    tmp_path: Path, eager: None
+) -> None:
+    out = tmp_path / "crawl.jsonl"
+    closed = web.Response(status=503, headers={"Retry-After": "7200"})
+    async with serving(Pages({"/": f"{TITLE}<a href=/a>a</a><a href=/b>b</a><a href=/c>c</a>", "/a": closed})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
+    found = records(out)
+    assert Counter(record["outcome"] for record in found) == {"page": 1, "given-up": 3}
+    assert {record["reason"] for record in found if record["outcome"] == "given-up"} == {"wait-too-long"}
+    assert "1 pages, 0 failed, 0 redirects, 0 disallowed, 3 given up in" in done.err
+    assert done.code == 1
 
 
 async def test_a_name_that_does_not_exist_ends_at_once(tmp_path: Path) -> None:
@@ -316,7 +328,7 @@ async def test_a_name_that_does_not_exist_ends_at_once(tmp_path: Path) -> None:
     done = await politesse("crawl", "http://does-not-exist.invalid/", "--out", str(out))
     assert done.code == 1
     (record,) = records(out)
-    assert (record["outcome"], record["reason"]) == ("disallowed", "unreachable")
+    assert (record["outcome"], record["reason"]) == ("given-up", "unreachable")
     assert "dns" in record["note"]
 
 
@@ -329,7 +341,7 @@ async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_f
     assert done.code == 1
     told = re.escape(f"All of {base} is disallowed: ")
     assert re.search(rf"^{told}.*503.*; robots.txt is fetched again after \d{{4}}-.*Z$", done.err, re.MULTILINE)
-    assert "0 pages, 0 failed, 0 redirects, 1 disallowed" in done.err
+    assert "0 pages, 0 failed, 0 redirects, 0 disallowed, 1 given up in" in done.err
 
 
 async def test_a_page_that_breaks_off_has_failed(tmp_path: Path, eager: None) -> None:

@@ -36,7 +36,9 @@ async def _crawl(*, busy_at: frozenset[int] = frozenset()) -> tuple[Crawler, lis
         front = Page(site, "/", "/", forbidden=False, rule="", links=[moved, lost])
         site.pages = {page.target: page for page in (front, moved, lost, hidden, private)}
         servers.append(SiteServer(site, {}))
-        gate = await stack.enter_async_context(Gatekeeper(USER_AGENT, pacing=PacingOptions(min_delay_s=0.0)))
+        gate = await stack.enter_async_context(
+            Gatekeeper(USER_AGENT, pacing=PacingOptions(min_delay_s=0.0, backoff_min_s=0.1))
+        )
         session = await stack.enter_async_context(aiohttp.ClientSession())
         crawler = Crawler(gate, session, max_attempts=3)
         await crawler.crawl([f"{address}/"], tasks=2)

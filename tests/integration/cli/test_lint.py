@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-import asyncio
 import json
-import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse.robots.lint import CODES
-from tests.integration.cli.command import COMMAND, Origin, politesse, serving
+from tests.integration.cli.command import Origin, politesse, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CLEAN = "User-agent: *\nDisallow: /a\n"
 RISKY = "User-agent: *\nDisallow: /a\nDisallow: /a\n"
@@ -101,21 +102,6 @@ async def test_file_steers_neither_the_terminal_nor_rich(tmp_path: Path) -> None
     done = await politesse("lint", path, FORCE_COLOR="1")
     assert r"[bold]:smile:\x9b31m\u202e" in done.out
     assert "\u202e" not in done.out
-
-
-async def test_session_in_readme_is_what_is_printed(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    session = re.findall(r"```console\n(.*?)```", readme, re.DOTALL)[0]
-    first, *commands = re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]
-    text = re.findall(r"'(.*?)'", first)[0].encode().decode("unicode_escape")
-    (tmp_path / "robots.txt").write_text(text)
-    assert len(commands) == 2
-    for command in commands:
-        line, _, printed = command.partition("\n")
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND, *line.split()[1:], cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        assert (await process.communicate())[0].decode() == printed
 
 
 async def test_codes_are_listed_with_their_meaning() -> None:

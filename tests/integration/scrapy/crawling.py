@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 SPIDER: Final = Path(__file__).with_name("spider.py")
 ADDON: Final = {"ADDONS": {"politesse.integrations.scrapy.PolitesseAddon": 100}}
 AGENT: Final = "ExampleBot"
+QUICK: Final = ADDON | {
+    "DOWNLOAD_DELAY": 0,
+    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
+    "POLITESSE_CACHE": {"retry_min_s": 1.0},
+}
+OPEN: Final = "User-agent: *\nAllow: /\n"
 
 _MAX_CRAWL_S: Final = 60.0
 
@@ -46,6 +52,10 @@ class Crawl:
 
     def robots_stats(self) -> dict[str, int | str]:
         return {name: value for name, value in self.stats.items() if name.startswith("robotstxt/")}
+
+    def politesse_stats(self) -> dict[str, int | str]:
+        prefix = "politesse/"
+        return {name.removeprefix(prefix): value for name, value in self.stats.items() if name.startswith(prefix)}
 
 
 async def crawl(
@@ -128,6 +138,7 @@ class Site:
     page_s: float = 0.0
     base: str = ""
     exchanges: list[Exchange] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)  # of each exchange
     robots_headers: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -158,6 +169,7 @@ class Site:
 
     def _note(self, request: web.BaseRequest, started: float, response: web.StreamResponse) -> None:
         retry_after = response.headers.get("Retry-After")
+        self.agents.append(request.headers.get("User-Agent", "").partition("/")[0])
         self.exchanges.append(
             Exchange(
                 f"{self.base}{request.path_qs}",

@@ -32,7 +32,7 @@ class TaskSpider(Spider):
     async def start(self) -> AsyncIterator[Request]:
         if "robots_parsed" in vars(signals):
             self.crawler.signals.connect(self.parsed, signals.robots_parsed)
-        for number, url in enumerate(TASK["urls"]):
+        for number, url in enumerate(self.settings.get("TASK_URLS", TASK["urls"])):
             yield self.request(url, number)
 
     def request(self, url: str, number: int = 0) -> Request:
@@ -109,9 +109,10 @@ def main() -> None:
         "RETRY_TIMES": 0,
     }
     settings |= TASK["settings"]
-    for name, options in {"POLITESSE_CACHE": CacheOptions, "POLITESSE_PACING": PacingOptions}.items():
-        if name in settings:
-            settings[name] = options(**settings[name])
+    for given in (settings, *TASK.get("beside", [])):
+        for name, options in {"POLITESSE_CACHE": CacheOptions, "POLITESSE_PACING": PacingOptions}.items():
+            if name in given:
+                given[name] = options(**given[name])
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(TaskSpider)
     process.crawl(crawler)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.scrapy.crawling import (
-    ADDON,
-    Crawl,
+    OPEN,
+    QUICK,
     Site,
     answering,
     crawl,
     html,
     in_turn,
+    redirect,
     serving,
     status,
     text,
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.realtime
 
-QUICK: Final = ADDON | {
-    "DOWNLOAD_DELAY": 0,
-    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
-    "POLITESSE_CACHE": {"retry_min_s": 1.0},
-}
-OPEN: Final = "User-agent: *\nAllow: /\n"
-
 
 def wide(robots: object, number: int, first: Callable[[], web.Response] | None = None) -> Site:
     """Return a site of a front page and pages that it links; ``first`` is the first answer of each."""
@@ -47,12 +41,6 @@ def wide(robots: object, number: int, first: Callable[[], web.Response] | None =
 
 def urls_of(site: Site) -> list[str]:
     return [f"{site.base}{path}" for path in site.pages]
-
-
-def politesse_stats(done: Crawl) -> dict[str, int | str]:
-    return {
-        name.removeprefix("politesse/"): value for name, value in done.stats.items() if name.startswith("politesse/")
-    }
 
 
 async def test_pages_wait_for_a_robots_txt_that_is_unreachable_for_a_time() -> None:
@@ -90,7 +78,7 @@ async def test_pages_of_a_host_that_closes_for_longer_than_the_longest_wait_are_
     assert done.pages == []
     assert done.ignored == {}
     assert done.stats["finish_reason"] == "finished"
-    stats = politesse_stats(done)
+    stats = done.politesse_stats()
     assert stats["requests/given_up"] == stats["requests/kept"] == len(urls)
     assert stats["hosts/closed"] == stats["hosts/given_up"] == 1
     assert sorted(resumed.pages) == sorted(urls)
@@ -108,8 +96,8 @@ async def test_pages_of_a_host_that_is_given_up_end_in_their_errbacks_without_a_
     for why in done.ignored.values():
         assert why.startswith("IgnoreRequest: No turn at 127.0.0.2 within 3600 s")
         assert "retry-after" in why
-    assert politesse_stats(done)["requests/given_up"] == 20
-    assert "requests/kept" not in politesse_stats(done)
+    assert done.politesse_stats()["requests/given_up"] == 20
+    assert "requests/kept" not in done.politesse_stats()
 
 
 async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the_same() -> None:
@@ -118,11 +106,33 @@ async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the
         done = await crawl(urls_of(site), QUICK | {"POLITESSE_MAX_WAIT": 0}, errback_raises=True)
     assert set(done.ignored) == set(urls_of(site))
     assert done.stats["finish_reason"] == "finished"
-    assert done.stats["spider_exceptions/ValueError"] == politesse_stats(done)["requests/given_up"] == 10
+    assert done.stats["spider_exceptions/ValueError"] == done.politesse_stats()["requests/given_up"] == 10
 
 
-async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_next_run(tmp_path: Path) -> None:
-    site = wide("User-agent: *\nCrawl-delay: 4000\n", 20)
+async def test_errback_that_raises_loses_nothing_of_what_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    closed = wide(answering(in_turn(status(503), text(OPEN))), 9)
+    forbidding = wide("User-agent: *\nDisallow: /3\nDisallow: /4\n", 9)
+    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    async with serving(closed, forbidding):
+        urls = [*urls_of(closed), *urls_of(forbidding)]
+        first = await crawl(urls, settings | {"POLITESSE_MAX_WAIT": 0}, errback_raises=True)
+        second = await crawl(urls, settings, errback_raises=True)
+    assert set(first.ignored) == {f"{forbidding.base}/3", f"{forbidding.base}/4"}
+    assert first.stats["spider_exceptions/ValueError"] == 2
+    assert f"ValueError: {forbidding.base}/3" in first.log
+    assert second.ignored == {}
+    assert set(closed.page_paths) == set(closed.pages)
+    assert len(closed.page_paths) + len(forbidding.page_paths) == len(urls) - 2
+    assert first.stats["finish_reason"] == second.stats["finish_reason"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("line", "bound"), [("Crawl-delay: 4000", "crawl-delay"), ("Request-rate: 1/4000", "request-rate")]
+)
+async def test_pages_of_a_site_with_a_very_long_interval_are_kept_for_the_next_run(
+    tmp_path: Path, line: str, bound: str
+) -> None:
+    site = wide(f"User-agent: *\n{line}\n", 20)
     settings = QUICK | {"JOBDIR": str(tmp_path)}
     async with serving(site):
         done = await crawl(urls_of(site), settings)
@@ -130,15 +140,17 @@ async def test_pages_of_a_site_with_a_very_long_crawl_delay_are_kept_for_the_nex
         resumed = await crawl([], settings)
     assert done.pages == []
     assert done.ignored == {}
-    assert politesse_stats(done)["requests/kept"] == 21
+    assert done.politesse_stats()["requests/kept"] == 21
     assert "127.0.0.2 is given up" in done.log
-    assert "crawl-delay until" in done.log
+    assert f"{bound} until" in done.log
+    assert done.log.count("127.0.0.2 is waited for until") == 1
     assert sorted(resumed.pages) == sorted(urls_of(site))
 
 
-async def test_a_host_that_answers_nothing_but_429_is_given_up_once_as_a_whole() -> None:
-    pages, robots = wide(OPEN, 49), wide(answering(status(429, Retry_After="2")), 49)
-    pages.pages = dict.fromkeys(pages.pages, status(429, Retry_After="2"))
+@pytest.mark.parametrize("refusal", [429, 503])
+async def test_a_host_that_answers_nothing_but_refusals_is_given_up_once_as_a_whole(refusal: int) -> None:
+    pages, robots = wide(OPEN, 49), wide(answering(status(refusal, Retry_After="2")), 49)
+    pages.pages = dict.fromkeys(pages.pages, status(refusal, Retry_After="2"))
     async with serving(pages, robots):
         settings = QUICK | {"POLITESSE_MAX_WAIT": 5, "RETRY_TIMES": 2}
         done = await crawl([*urls_of(pages), *urls_of(robots)], settings)
@@ -149,7 +161,42 @@ async def test_a_host_that_answers_nothing_but_429_is_given_up_once_as_a_whole()
     assert done.pages == []
     assert len(done.ignored) == 100
     assert done.log.count("127.0.0.2 is given up") == done.log.count(f"{robots.base} is given up") == 1
-    assert politesse_stats(done)["hosts/given_up"] == 2
+    assert done.politesse_stats()["hosts/given_up"] == 2
+
+
+async def test_name_without_an_address_is_given_up_at_once() -> None:
+    url = "http://does-not-exist.invalid/"
+    done = await crawl([url], QUICK)
+    assert list(done.ignored) == [url]
+    assert done.politesse_stats()["requests/given_up"] == 1
+    assert "politesse/seconds_waited" in done.stats_s  # until the end of the spider
+
+
+async def test_download_delay_of_the_crawler_gives_up_no_site() -> None:
+    site = wide(404, 1)
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"DOWNLOAD_DELAY": 2, "POLITESSE_MAX_WAIT": 1})
+    assert len(done.pages) == 2
+    assert done.ignored == {}
+    assert "hosts/given_up" not in done.politesse_stats()
+
+
+async def test_an_answer_between_two_refusals_begins_the_longest_wait_again() -> None:
+    site = wide(404, 3)
+    refusal = status(429, Retry_After="2")
+    site.pages = dict.fromkeys(site.pages, in_turn(*[refusal, html()] * 3))  # one after the other, whatever the page
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK | {"POLITESSE_MAX_WAIT": 5, "RETRY_TIMES": 5})
+    assert len(done.pages) == 4
+    assert done.ignored == {}
+
+
+async def test_redirect_of_a_request_that_had_to_wait_passes_the_filter_for_duplicates() -> None:
+    site = Site(answering(in_turn(status(503), text(OPEN))), {"/": redirect("/a"), "/a": html()})
+    async with serving(site):
+        done = await crawl(urls_of(site), QUICK)
+    assert int(done.politesse_stats()["requests/deferred"]) >= 1
+    assert sorted(site.page_paths) == ["/", "/a"]
 
 
 async def test_pages_wait_for_the_end_of_a_retry_after() -> None:
@@ -172,6 +219,7 @@ async def test_pages_outside_of_a_visit_time_are_kept_for_the_next_run(tmp_path:
         resumed = await crawl([], settings)
     assert done.pages == []
     assert done.ignored == {}
+    assert done.politesse_stats()["hosts/closed"] == 1
     assert len(resumed.pages) == 21
 
 
@@ -183,7 +231,7 @@ async def test_robots_txt_that_is_unreachable_for_a_whole_run_costs_no_page(tmp_
         site.robots = OPEN
         resumed = await crawl([], settings)
     assert done.ignored == resumed.ignored == {}
-    assert politesse_stats(done)["requests/kept"] == 22
+    assert done.politesse_stats()["requests/kept"] == 22
     assert sorted(resumed.pages) == sorted(urls_of(site))
-    assert politesse_stats(resumed)["requests/kept"] == 1
+    assert resumed.politesse_stats()["requests/kept"] == 1
     assert f"{nowhere.removesuffix('/')} is given up" in resumed.log

@@ -206,7 +206,9 @@ def test_second_spider_may_have_another_download_delay(seen: Seen) -> None:
     scopes = [
         line.partition("of the same scope: ")[2] for line in done.log.splitlines() if "of the same scope: " in line
     ]
-    assert len(set(scopes)) == 2  # each keeps a pace of its own
+    assert len(scopes) == 2
+    assert len(set(scopes)) == 1
+    assert min(gaps_s(site.page_exchanges)) >= 0.3
 
 
 async def test_each_page_is_one_decision_however_long_it_waits_for_its_turn() -> None:

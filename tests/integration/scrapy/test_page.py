@@ -118,6 +118,14 @@ async def test_middleware_alone_hands_on_and_its_meta_passes_the_queue_on_disk(t
     assert "scheduler/unserializable" not in done.stats
 
 
+async def test_middleware_alone_refuses_a_host_header_that_names_another_site() -> None:
+    site = Site(404, {"/": page()})
+    async with serving(site):
+        done = await crawl([f"{site.base}/"], MIDDLEWARE_ALONE, host="other.example")
+    assert site.page_paths == []
+    assert list(done.ignored) == [f"{site.base}/"]
+
+
 async def test_links_that_must_not_be_followed_are_not() -> None:
     pages = {"/": page("", "/a", "/b"), "/a": page("", "/c", tags=("examplebot: nofollow",)), "/b": page("", "/d")}
     pages |= {"/c": page(), "/d": page()}
@@ -158,5 +166,5 @@ async def test_missing_extra_is_logged_once_and_headers_still_count(tmp_path: Pa
         "/text": ([HEADER], False),
     }
     assert done.log.count("WARNING: The METAs of pages are not read") == 1
-    assert "pip install 'politesse[html]'" in done.log
+    assert "pip install '.[html]'" in done.log
     assert "Traceback" not in done.log

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.scrapy.crawling import (
     ADDON,
+    QUICK,
     Crawl,
     Site,
     answering,
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.realtime
 
-QUICK: Final = ADDON | {
-    "DOWNLOAD_DELAY": 0,
-    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
-    "POLITESSE_CACHE": {"retry_min_s": 1.0},
-    "RETRY_TIMES": 2,
-}
-
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Site], Crawl]:
@@ -48,12 +42,12 @@ async def crawl_sites(job_dir: Path) -> tuple[list[Site], Crawl]:
     sites = [busy, shut, lost]
     async with serving(*sites):
         urls = [f"{site.base}/" for site in sites]
-        return sites, await crawl(urls, QUICK | {"LOG_LEVEL": "INFO", "JOBDIR": str(job_dir)})
+        return sites, await crawl(urls, QUICK | {"RETRY_TIMES": 2, "LOG_LEVEL": "INFO", "JOBDIR": str(job_dir)})
 
 
 def test_stats_count_what_was_closed_deferred_and_given_up(said: tuple[list[Site], Crawl]) -> None:
     _, done = said
-    stats = {name.partition("/")[2]: value for name, value in done.stats.items() if name.startswith("politesse/")}
+    stats = done.politesse_stats()
     assert stats["hosts/closed"] == 3
     assert stats["hosts/given_up"] == 1
     assert stats["requests/given_up"] == stats["requests/kept"] == 4

@@ -70,14 +70,17 @@ def _main_without(module: str) -> subprocess.CompletedProcess[str]:
 def test_without_its_extra_the_command_names_it(missing: str) -> None:
     done = _main_without(missing)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"politesse: the command needs {missing}; run: pip install 'politesse[cli]'\n"
+    assert done.stderr == (
+        "politesse: the command needs the extra 'cli'; in a checkout of politesse, run: pip install '.[cli]' "
+        f"(No module named {missing!r})\n"
+    )
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_extra() -> None:
     assert "ModuleNotFoundError" in _main_without("politesse.cli.gate_options").stderr
 
 
-@pytest.mark.parametrize("command", ["check", "crawl", "demo", "explain", "filter", "lint"])
+@pytest.mark.parametrize("command", ["check", "crawl", "demo", "explain", "filter", "guide", "lint"])
 def test_lines_of_the_help_are_filled(command: str) -> None:
     done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"})
     text = done.stdout.partition("╭")[0].partition("[OPTIONS]")[2]

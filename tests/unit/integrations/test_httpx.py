@@ -694,7 +694,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 def test_without_httpx_the_import_says_what_to_install() -> None:
     done = run("import sys; sys.modules['httpx'] = None; import politesse.integrations.httpx")
     assert done.returncode == 1
-    assert "pip install 'politesse[httpx]'" in done.stderr.splitlines()[-1]
+    assert "pip install '.[httpx]'" in done.stderr.splitlines()[-1]
 
 
 def test_package_does_not_import_httpx() -> None:

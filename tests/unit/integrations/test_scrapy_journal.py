@@ -9,7 +9,8 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
 
-from politesse.integrations.scrapy.journal import QueueJournal
+from politesse import ConfigurationError
+from politesse.integrations.scrapy.journal import QueueJournal, discard_cut_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,12 +87,56 @@ def test_request_of_the_run_before_is_skipped_once_for_each_time_that_it_was_don
     assert second.journal.popped(page("old"))
 
 
+def test_requests_are_pending_in_the_order_in_which_they_were_pushed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for name in ("a", "b", "a"):
+        run.journal.pushed(page(name))
+    assert Run(tmp_path).pending() == [f"http://example.com/{name}" for name in "aba"]
+
+
+def test_of_two_equal_requests_the_one_that_was_pushed_first_is_done_first(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for number in (1, 2):
+        run.journal.pushed(page("a").replace(priority=number))
+    assert run.journal.popped(page("a"))
+    assert run.journal.popped(page("b"))
+    (pending,) = Run(tmp_path).journal.pending()
+    assert pending["priority"] == 2
+
+
 def test_clean_end_leaves_nothing_beside_the_queue(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.journal.pushed(page("a"))
-    run.journal.close({"http://example.com": [0]})
+    run.journal.close()
+    (tmp_path / "requests.queue" / "active.json").write_text('{"http://example.com": [0]}')  # as the scheduler does
+    run.journal.remove()
     assert [path.name for path in tmp_path.iterdir()] == ["requests.queue"]
     assert Run(tmp_path).journal.state == {"http://example.com": [0]}
+
+
+def test_a_queue_that_was_not_closed_keeps_its_journal(killed: Path) -> None:
+    run = Run(killed)
+    run.journal.remove()
+    assert Run(killed).journal.was_killed
+
+
+def test_state_that_was_cut_off_as_it_was_written_is_not_read(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.journal.pushed(page("a"))
+    run.journal.close()
+    state = tmp_path / "requests.queue" / "active.json"
+    state.write_text("")  # killed here
+    discard_cut_state(str(tmp_path))
+    assert not state.exists()
+    assert Run(tmp_path).pending() == ["http://example.com/a"]
+
+
+def test_state_of_a_clean_end_is_kept(tmp_path: Path) -> None:
+    state = tmp_path / "requests.queue" / "active.json"
+    state.parent.mkdir()
+    state.write_text("{}")
+    discard_cut_state(str(tmp_path))
+    assert state.read_text() == "{}"
 
 
 def test_queue_is_restored_as_the_killed_run_found_it(tmp_path: Path) -> None:
@@ -102,3 +147,29 @@ def test_queue_is_restored_as_the_killed_run_found_it(tmp_path: Path) -> None:
     file.write_text("half written")
     assert Run(tmp_path).journal.was_killed
     assert file.read_text() == "as it was"
+
+
+@pytest.mark.parametrize("content", [b"politesse journal 2\n", b"\0" * 40, b"something else", b"pol1"])
+def test_a_journal_of_another_format_is_refused_and_nothing_is_changed(killed: Path, content: bytes) -> None:
+    (killed / "requests.queue.journal").write_bytes(content)
+    (killed / "requests.queue" / "kept").touch()
+    with pytest.raises(ConfigurationError, match=r"requests\.queue\.journal' is not a journal of this version"):
+        Run(killed)
+    assert (killed / "requests.queue.journal").read_bytes() == content
+    assert (killed / "requests.queue" / "kept").exists()
+
+
+def test_a_journal_without_its_copy_is_refused_and_nothing_is_changed(killed: Path) -> None:
+    (killed / "requests.queue.copy").rename(killed / "elsewhere")
+    (killed / "requests.queue" / "kept").touch()
+    with pytest.raises(ConfigurationError, match=r"'requests\.queue\.copy' beside it is missing"):
+        Run(killed)
+    assert (killed / "requests.queue" / "kept").exists()
+
+
+def test_a_journal_that_was_cut_off_in_its_first_line_is_empty(killed: Path) -> None:
+    (killed / "requests.queue.journal").write_bytes(b"politesse jou")
+    run = Run(killed)
+    assert run.pending() == []
+    run.journal.pushed(page("d"))
+    assert Run(killed).pending() == ["http://example.com/d"]

@@ -6,6 +6,7 @@ import importlib
 import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import MagicMock
 
 import pytest
 from scrapy import Request, Spider
@@ -59,7 +60,9 @@ def enabled(settings: Settings) -> list[Any]:
 
 def test_missing_scrapy_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scrapy", None)
-    with pytest.raises(ImportError, match=r"needs Scrapy; run: pip install 'politesse\[scrapy\]'"):
+    with pytest.raises(
+        ImportError, match=r"needs the extra 'scrapy'; in a checkout of politesse, run: pip install '\.\[scrapy\]'"
+    ):
         check_scrapy()
 
 
@@ -89,20 +92,25 @@ def test_package_does_not_import_without_scrapy(monkeypatch: pytest.MonkeyPatch)
     for name in [name for name in sys.modules if name.startswith("politesse.integrations.scrapy")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scrapy", None)
-    with pytest.raises(ImportError, match=r"politesse\[scrapy\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[scrapy\]'"):
         importlib.import_module("politesse.integrations.scrapy")
 
 
 @pytest.mark.parametrize("answer", [False, RuntimeError("no reactor is installed")])
-def test_other_reactor_is_refused(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
+def test_other_reactor_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
     def is_asyncio_available() -> bool:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     monkeypatch.setattr("politesse.integrations.scrapy.gate.is_asyncio_available", is_asyncio_available)
-    with pytest.raises(ConfigurationError, match="AsyncioSelectorReactor"):
-        RobotsTxtMiddleware.from_crawler(crawler_with())
+    crawler = crawler_with()
+    for make in (RobotsTxtMiddleware.from_crawler, PoliteDownloader):
+        make(crawler)  # no crawl starts
+    crawler.crawling = True
+    for make in (RobotsTxtMiddleware.from_crawler, PoliteDownloader):
+        with pytest.raises(ConfigurationError, match="AsyncioSelectorReactor"):
+            make(crawler)
 
 
 def test_addon_puts_everything_in_place() -> None:
@@ -155,11 +163,6 @@ def test_slots_by_address_are_refused() -> None:
         updated({"CONCURRENT_REQUESTS_PER_IP": 2})
 
 
-def test_another_queue_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    updated({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"})
-    assert "a slow host may hold up the others" in caplog.text
-
-
 async def test_queue_needs_the_polite_downloader() -> None:
     crawler = crawler_with()
 
@@ -187,6 +190,14 @@ async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_bro
     gate = make_gate(crawler_with(USER_AGENT=browser, ROBOTSTXT_USER_AGENT="ExampleBot/1.0 (+https://example.com)"))
     assert gate.identity.tokens == ("examplebot",)
     assert gate.identity.user_agent == browser
+
+
+async def test_token_that_the_user_agent_does_not_contain_is_reported_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make_gate(crawler_with(USER_AGENT="OtherBot/1.0", ROBOTSTXT_USER_AGENT="ExampleBot"))  # a warning would raise
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("none of the product tokens ['examplebot'] occurs in the User-Agent 'OtherBot/1.0'")
 
 
 @pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
@@ -233,12 +244,14 @@ async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) 
     [
         ({}, True),
         ({"USER_AGENT": "OtherBot/1.0 (+https://example.com/other)", "POLITESSE_ON_ERROR": "allow"}, True),
-        ({"DOWNLOAD_DELAY": 7.0}, False),
-        ({"DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, False),
-        ({"POLITESSE_PACING": PacingOptions(adaptive_factor=0.0)}, False),
+        ({"DOWNLOAD_DELAY": 7.0}, True),
+        ({"DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, True),
+        ({"POLITESSE_PACING": PacingOptions(adaptive_factor=0.0)}, True),
+        ({"POLITESSE_PACING": PacingOptions(scope="mine")}, False),
+        ({"POLITESSE_PACING": PacingOptions(key="domain")}, False),
     ],
 )
-async def test_gates_of_one_process_share_the_pace_if_their_settings_for_it_are_equal(
+async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_paces_something_else(
     monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, object],
     shares: bool,  # noqa: FBT001
@@ -292,8 +305,7 @@ async def test_header_of_a_request_chooses_the_view() -> None:
 async def test_name_of_a_library_is_judged_by_that_name() -> None:
     crawler = crawler_with()
     agents = Agents(make_gate(crawler), crawler.settings)
-    with pytest.warns(match="none of the product tokens"):
-        view = agents.view(Request("https://example.com/", headers={"User-Agent": "curl/8.0"}))
+    view = agents.view(Request("https://example.com/", headers={"User-Agent": "curl/8.0"}))
     assert view.identity.tokens == ("curl",)
 
 
@@ -310,7 +322,7 @@ async def test_robotstxt_user_agent_stands_above_the_header() -> None:
         ("http://example.com/private/../page", "dot segments"),
         ("http://example.com/private/%2e%2E", "dot segments"),
         ("http://example.com/.?query", "dot segments"),
-        ("ftp://example.com/page", "dont_obey_robotstxt"),
+        ("http:/example.com/page", "dont_obey_robotstxt"),
         ("http://1.2.3.4.5/page", "IPv4"),
     ],
 )
@@ -327,7 +339,9 @@ async def test_request_that_no_robots_txt_covers_is_ignored(url: str, why: str) 
     [
         ("data:,text", {}),
         ("file:///etc/hostname", {}),
-        ("ftp://example.com/page", {"dont_obey_robotstxt": True}),
+        ("ftp://example.com/page", {}),
+        ("s3://bucket/key", {}),
+        ("about:config", {}),
         ("http://example.com/page", {"dont_obey_robotstxt": True}),
     ],
 )
@@ -347,9 +361,20 @@ async def test_robots_txt_waits_in_no_slot_of_pages() -> None:
     assert robots.meta["dont_obey_robotstxt"]
 
 
-async def test_request_of_an_unknown_scheme_has_the_slot_that_scrapy_gives_it() -> None:
+@pytest.mark.parametrize(
+    ("url", "slot"),
+    [
+        ("ftp://user@EXAMPLE.com.:2121/page", "example.com"),
+        ("s3://my_bucket/key", "my_bucket"),
+        ("about:config", "mine"),
+        ("file:///etc/hostname", "mine"),
+        ("file://example.com/page", "mine"),
+        ("data:,//example.com/", "mine"),
+    ],
+)
+async def test_request_of_another_scheme_is_paced_by_its_host_if_it_has_one(url: str, slot: str) -> None:
     downloader = PoliteDownloader(crawler_with())
-    assert downloader.get_slot_key(Request("ftp://example.com/page", meta={"download_slot": "mine"})) == "mine"
+    assert downloader.get_slot_key(Request(url, meta={"download_slot": "mine"})) == slot
 
 
 async def test_logged_error_is_printable_and_forges_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -366,3 +391,57 @@ async def test_logged_error_is_printable_and_forges_no_log_line(caplog: pytest.L
         assert r"ValueError: \x1b[2J\r" in text
         assert all(line.isprintable() for line in text.split("\n"))
         assert "\n2026" not in text
+
+
+@pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
+@pytest.mark.parametrize("given", [{}, [], False, float("nan"), "on"])
+async def test_options_of_another_type_are_refused_empty_ones_as_well(name: str, given: object) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name}=.*: give a politesse\.\w+Options$"):
+        make_gate(crawler_with(**{name: given}))
+
+
+@pytest.mark.parametrize("given", [[], {}, -1, float("nan"), True])
+async def test_on_error_of_another_type_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"POLITESSE_ON_ERROR=.*: give 'disallow' or 'allow'"):
+        make_gate(crawler_with(POLITESSE_ON_ERROR=given))
+
+
+@pytest.mark.parametrize("given", [True, pytest.param(10**400, id="huge"), float("nan"), [], -1])
+async def test_max_wait_that_is_no_number_of_seconds_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"POLITESSE_MAX_WAIT=.*: give a number of seconds, 0 or more"):
+        max_wait_s(Settings({"POLITESSE_MAX_WAIT": given}))
+
+
+@pytest.mark.parametrize("given", ["x", [], float("nan"), float("inf")])
+async def test_page_directives_that_are_neither_true_nor_false_are_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"POLITESSE_PAGE_DIRECTIVES=.*: give True or False"):
+        RobotsTxtMiddleware(crawler_with(POLITESSE_PAGE_DIRECTIVES=given))
+
+
+@pytest.mark.parametrize("given", ["x", [], pytest.param(10**400, id="huge")])
+async def test_download_delay_that_is_no_number_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"DOWNLOAD_DELAY=.*: give a number of seconds, 0 or more"):
+        make_gate(crawler_with(DOWNLOAD_DELAY=given))
+
+
+@pytest.mark.parametrize("given", [5, b"ExampleBot"])
+async def test_robots_txt_user_agent_that_is_no_text_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"ROBOTSTXT_USER_AGENT=.*: give a str"):
+        make_gate(crawler_with(ROBOTSTXT_USER_AGENT=given))
+
+
+async def test_attributes_of_a_spider_that_is_none_are_not_read() -> None:
+    crawler = crawler_with()
+    crawler.spider = MagicMock()  # as in tests of middlewares
+    assert make_gate(crawler).identity.user_agent == UA
+
+
+async def test_parser_that_is_handed_over_is_asked_for_the_name_of_the_setting() -> None:
+    middleware = RobotsTxtMiddleware(crawler_with(ROBOTSTXT_USER_AGENT="ExampleBot"))
+    parser = MagicMock()
+    request = Request("http://example.com/page")
+    middleware.process_request_2(parser, request)
+    parser.allowed.assert_called_once_with("http://example.com/page", "ExampleBot")
+    parser.allowed.return_value = False
+    with pytest.raises(IgnoreRequest, match=r"^Forbidden by robots\.txt$"):
+        middleware.process_request_2(parser, request)

@@ -150,7 +150,7 @@ async def test_gates_that_name_the_same_scope_share_their_pace(clock: ManualCloc
 async def test_gates_of_one_scope_must_have_the_same_options(clock: ManualClock) -> None:
     first = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="crawl"))
     async with first:
-        with pytest.raises(ConfigurationError, match="scope='crawl'"):
+        with pytest.raises(ConfigurationError, match=r"not min_delay_s=1\.0 and min_delay_s=9\.0$"):
             Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="crawl", min_delay_s=9.0))
         async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=PacingOptions(scope="other")):
             pass

@@ -40,7 +40,7 @@ def test_a_domain_is_what_is_registered(host: str, domain: str) -> None:
 
 def test_pacing_by_domain_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "publicsuffixlist", None)
-    with pytest.raises(ConfigurationError, match=r"politesse\[psl\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[psl\]'"):
         ByDomain()
 
 

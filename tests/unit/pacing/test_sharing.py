@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.sharing import pacer_for
+from politesse._pacing.pace import Limit, PacingOptions, strictest
+from politesse._pacing.sharing import MixedScope, pacer_for
 from politesse.errors import ClosedError
 from politesse.events import Publisher
 from politesse.testing import ManualClock
@@ -180,3 +181,105 @@ async def test_gates_share_the_pace_of_an_address(clock: ManualClock, options: P
     with pytest.raises(ClosedError):
         await line.tasks["one again"]
     assert refused(other, clock, "a.example") == (5.0, Bound.FLOOR)
+
+
+QUICK, SLOW = (PacingOptions(min_delay_s=delay_s, scope=MixedScope("crawl")) for delay_s in (1.0, 5.0))
+
+
+@pytest.mark.parametrize("options", [(QUICK, SLOW), (SLOW, QUICK)])
+async def test_strictest_options_of_a_mixed_scope_hold_at_hosts_that_their_gate_requests(
+    clock: ManualClock, options: tuple[PacingOptions, PacingOptions]
+) -> None:
+    gates = {each.min_delay_s: shared(clock, each) for each in options}
+    quick, slow = gates[1.0], gates[5.0]
+    take(slow).end()
+    take(quick, "other.example").end()
+    assert refused(quick, clock) == refused(slow, clock) == (5.0, Bound.FLOOR)
+    assert refused(quick, clock, "other.example") == (1.0, Bound.FLOOR)
+    clock.advance(5.0)
+    await slow.aclose()
+    take(quick).end()
+    assert refused(quick, clock) == (1.0, Bound.FLOOR)  # the slow one is gone
+    await quick.aclose()
+
+
+async def test_watchers_of_a_mixed_scope_take_turns_whatever_their_delays_are(clock: ManualClock) -> None:
+    quick, slow = shared(clock, QUICK), shared(clock, SLOW)
+    called: list[str] = []
+
+    def call(name: str, pacer: Pacer) -> None:
+        called.append(name)
+        take(pacer).end()
+
+    take(slow).end()
+    for _ in range(2):
+        for name, pacer in (("slow", slow), ("quick", quick)):
+            pacer.when_ready(wants(), partial(call, name, pacer))
+        for _ in range(2):
+            clock.advance(5.0)
+            await settle()
+    assert called == ["slow", "quick", "slow", "quick"]
+    for pacer in (quick, slow):
+        await pacer.aclose()
+
+
+async def test_limits_of_a_host_in_a_mixed_scope_are_those_of_the_gate_that_sets_them(clock: ManualClock) -> None:
+    one, other = shared(clock, QUICK), shared(clock, QUICK)
+    one.set_limits(HOST, 3.0, None)
+    take(other).end()
+    assert refused(other, clock) == (1.0, Bound.FLOOR)
+    assert refused(one, clock) == refused(other, clock) == (3.0, Bound.FLOOR)
+    one.set_limits(HOST, None, None)
+    assert refused(one, clock) == (1.0, Bound.FLOOR)
+    for pacer in (one, other):
+        await pacer.aclose()
+
+
+async def test_host_of_a_mixed_scope_that_is_closed_is_closed_for_all_by_the_strictest_backoff(
+    clock: ManualClock,
+) -> None:
+    short, long = (
+        shared(clock, PacingOptions(backoff_min_s=least_s, min_delay_s=0.0, scope=MixedScope("crawl")))
+        for least_s in (10.0, 30.0)
+    )
+    take(long).end()
+    permit = take(short)
+    permit.observe(429, {})
+    permit.end()
+    for pacer in (short, long):
+        assert refused(pacer, clock)[0] >= 30.0
+    for pacer in (short, long):
+        await pacer.aclose()
+
+
+async def test_gates_of_a_mixed_scope_by_address_share_what_binds_the_address(clock: ManualClock) -> None:
+    quick, slow = (
+        shared(clock, PacingOptions(key="address", min_delay_s=delay_s, scope=MixedScope("crawl")))
+        for delay_s in (1.0, 5.0)
+    )
+    (await slow.start(wants(host="a.example"))).end()
+    assert refused(quick, clock, "a.example") == (5.0, Bound.FLOOR)
+    clock.advance(4.0)
+    assert refused(quick, clock, "b.example")[1] is Bound.ADDRESS  # the same address, by another name
+    await settle()
+    assert refused(quick, clock, "b.example") == (1.0, Bound.FLOOR)
+    for pacer in (quick, slow):
+        await pacer.aclose()
+
+
+async def test_name_of_a_mixed_scope_is_not_that_of_an_ordinary_one(clock: ManualClock) -> None:
+    mixed, named = shared(clock, SLOW), shared(clock, OPTIONS)
+    take(mixed).end()
+    take(named).end()
+    for pacer in (mixed, named):
+        await pacer.aclose()
+
+
+def test_strictest_options_are_the_slowest_of_each() -> None:
+    one = PacingOptions(min_delay_s=3.0, adaptive_factor=0.0, on_long_crawl_delay="cap", max_concurrent=4)
+    other = PacingOptions(adaptive_factor=2.0, backoff_min_s=20.0, on_long_crawl_delay="skip")
+    assert strictest([one, one]) is one
+    assert strictest([one, other]) == strictest([other, one])
+    assert strictest([one, other]) == PacingOptions(
+        min_delay_s=3.0, adaptive_factor=2.0, backoff_min_s=20.0, on_long_crawl_delay="skip"
+    )

@@ -343,6 +343,16 @@ async def test_long_crawl_delay_is_reported_whatever_is_done_about_it(done: str,
     assert {(event.delay_s, event.done) for event in told} == {(1000.0, done)}
 
 
+async def test_report_mode_skips_a_site_that_is_too_slow_and_says_so(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\n"})
+    pacing = PacingOptions(max_crawl_delay_s=100, on_long_crawl_delay="skip")
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing, mode="report") as gate:
+        with pytest.raises(Disallowed, match=r"^disallowed: .*1000 s") as caught:
+            await anext(_turns(gate, f"{SITE}/x"))
+        assert not caught.value.verdict
+        assert gate.statistics().denied == {Reason.TOO_SLOW: 1}
+
+
 async def test_who_waits_for_a_turn_when_the_gate_closes_is_told(gate: Gatekeeper) -> None:
     async with gate.turn(f"{SITE}/1"):
         waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))

@@ -452,5 +452,5 @@ def test_headers_are_read_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "selectolax.lexbor", None)
     headers = HTML | {"X-Robots-Tag": "noindex"}
     assert not PageDirectives.from_response(headers, None).may_index(NOW)
-    with pytest.raises(ImportError, match=r"politesse\[html\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[html\]'"):
         PageDirectives.from_response(headers, b"<meta name=robots content=none>")

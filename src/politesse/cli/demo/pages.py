@@ -25,6 +25,7 @@ class SiteAnswer:
         body: of type ``content_type``.
         retry_after_s: sent as Retry-After; None for none.
         location: sent as Location, ``{name}`` in it for the address of an origin; empty for none.
+        max_age_s: sent as Cache-Control; None for none.
     """
 
     status: int
@@ -32,6 +33,7 @@ class SiteAnswer:
     content_type: str = "text/plain"
     retry_after_s: int | None = None
     location: str = ""
+    max_age_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +65,26 @@ class Blueprint:
         name: for people.
         robots: the answers for robots.txt, one after the other; the last one stays; none at all for no answer.
         families: its pages; all forbidden where there is never an answer for robots.txt.
-        files: what else it answers, by target.
+        files: what else it answers, by target: one answer after the other; the last one stays.
         asks: the line of its robots.txt that states a pace; empty for none.
         asks_s: the pause between two requests that this line means, in seconds.
         busy_at: which page requests, counted from 1, it answers with 429 and Retry-After.
+        beside: the origin with which it shares a host, each on a port of its own; empty for a host of its own.
     """
 
     name: str
     robots: tuple[SiteAnswer, ...]
     families: tuple[Family, ...]
-    files: Mapping[str, SiteAnswer] = field(default_factory=dict)
+    files: Mapping[str, tuple[SiteAnswer, ...]] = field(default_factory=dict)
     asks: str = ""
     asks_s: float = 0.0
     busy_at: frozenset[int] = frozenset()
+    beside: str = ""
+
+    @property
+    def max_age_s(self) -> int | None:
+        """For how many seconds its robots.txt may be used; None where it does not say."""
+        return self.robots[-1].max_age_s if self.robots else None
 
 
 @dataclass(slots=True, eq=False, repr=False)

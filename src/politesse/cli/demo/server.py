@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import html
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-ADDRESSES: Final = tuple(f"127.0.0.{n}" for n in range(1, len(BLUEPRINTS) + 1))
-"""One for each origin: a crawler paces hosts, whatever their ports, and here each origin is to be a host."""
+_NAMES: Final = [blueprint.name for blueprint in BLUEPRINTS]
+ADDRESSES: Final = tuple(f"127.0.0.{1 + _NAMES.index(one.beside or one.name)}" for one in BLUEPRINTS)
+"""One for each host: a crawler paces hosts, whatever their ports. A robots.txt is for one port only."""
 
-BUSY: Final = SiteAnswer(429, "too many", retry_after_s=1)
+BUSY: Final = SiteAnswer(429, "too many", retry_after_s=2)
+_NO_SUCH_PAGE: Final = (SiteAnswer(404, "no such page"),)
 _WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
 
 
@@ -41,6 +44,7 @@ class Hit:
         retry_after_s: what the answer asks to wait; None for nothing.
         ended_mono: when the answer was ready to be written: before that no client can have seen its end. None while it
             is under way, and where there is no answer.
+        location: where the answer redirects to; empty for no redirect.
     """
 
     started_mono: float
@@ -49,6 +53,7 @@ class Hit:
     status: int | None
     retry_after_s: int | None = None
     ended_mono: float | None = None
+    location: str = ""
 
 
 class SiteServer:
@@ -66,7 +71,7 @@ class SiteServer:
         self.site = site
         self.log: list[Hit] = []
         self._addresses = addresses
-        self._robots_asked = 0
+        self._asked: Counter[str] = Counter()  # for robots.txt and other files, by target
         self._pages_asked = 0
 
     async def answer(self, call: Call) -> None:
@@ -76,16 +81,22 @@ class SiteServer:
         answer = self._answer(call.target, page)
         if answer is None:
             self.log.append(Hit(started_mono, call.target, page, None))
-            await call.silence()  # a black hole
+            if page is None:
+                await call.silence()  # a black hole
+            else:
+                call.reset()  # no page may be requested here, so nothing has to wait for it
             return
-        hit = Hit(started_mono, call.target, page, answer.status, answer.retry_after_s)
+        location = answer.location.format_map(self._addresses)
+        hit = Hit(started_mono, call.target, page, answer.status, answer.retry_after_s, location=location)
         self.log.append(hit)
         await asyncio.sleep(_WORK_S)
         headers = {"Content_Type": f"{answer.content_type}; charset=utf-8"}
         if answer.retry_after_s is not None:
             headers["Retry_After"] = str(answer.retry_after_s)
-        if answer.location:
-            headers["Location"] = answer.location.format_map(self._addresses)
+        if answer.max_age_s is not None:
+            headers["Cache_Control"] = f"max-age={answer.max_age_s}"
+        if location:
+            headers["Location"] = location
         octets = response(answer.status, answer.body.encode(), **headers)
         hit.ended_mono = time.monotonic()
         await call.send(octets)
@@ -94,11 +105,10 @@ class SiteServer:
         blueprint = self.site.blueprint
         if not blueprint.robots:
             return None
-        if target == ROBOTS_TXT:
-            self._robots_asked += 1
-            return blueprint.robots[min(self._robots_asked, len(blueprint.robots)) - 1]
         if page is None:
-            return blueprint.files.get(target, SiteAnswer(404, "no such page"))
+            answers = blueprint.robots if target == ROBOTS_TXT else blueprint.files.get(target, _NO_SUCH_PAGE)
+            self._asked[target] += 1
+            return answers[min(self._asked[target], len(answers)) - 1]
         self._pages_asked += 1
         if self._pages_asked in blueprint.busy_at:
             return BUSY
@@ -110,7 +120,8 @@ class SiteServer:
 class LittleWeb:
     """All servers of the demo, on free ports of the loopback interface; an async context manager.
 
-    Each has an address of its own where the system answers on all of 127/8, as Linux does; else it is on 127.0.0.1.
+    Each host has an address of its own where the system answers on all of 127/8, as Linux does; else all are at
+    127.0.0.1.
 
     Args:
         pages: how many pages to make, about.
@@ -118,7 +129,7 @@ class LittleWeb:
 
     Attributes:
         servers: one for each origin.
-        sharing: how many of them have no address of their own.
+        sharing: how many of them are at 127.0.0.1 because there is no address for their host.
     """
 
     def __init__(self, pages: int, seed: int) -> None:
@@ -132,7 +143,7 @@ class LittleWeb:
         # The pages link across origins: so all addresses are known before the first page is made.
         listening = [await self._listen(place, address) for place, address in enumerate(ADDRESSES)]
         addresses = {blueprint.name: one.origin for blueprint, one in zip(BLUEPRINTS, listening, strict=True)}
-        self.sharing = len(listening) - len({one.address for one in listening})
+        self.sharing = sum(one.address != address for one, address in zip(listening, ADDRESSES, strict=True))
         self.servers = [SiteServer(site, addresses) for site in make_sites(addresses, self._pages, self._seed)]
         return self
 

@@ -1,4 +1,4 @@
-"""The little web of the demo: eight origins, what they answer for robots.txt, and pages made for their rules.
+"""The little web of the demo: nine origins, what they answer for robots.txt, and pages made for their rules.
 
 Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt; so is
 the pace that an origin states. No parser and no matcher is involved.
@@ -64,6 +64,11 @@ User-agent: politessedemo
 Disallow: /*/print$
 """
 
+EXPIRES_TXT: Final = """\
+User-agent: *
+Disallow: /old/
+"""
+
 HTML: Final = """\
 <!doctype html><title>Welcome</title>
 <p>We have no such file, but we like to answer 200.
@@ -95,10 +100,15 @@ BLUEPRINTS: Final = (
             Family("Disallow: /files%2Fold", forbidden=True, target="/files%2Fold/{n}"),
             Family("", forbidden=False, target="/files/old/{n}"),
         ),
-        {"/shared/robots.txt": SiteAnswer(200, SHARED_TXT)},
     ),
     Blueprint("not found", (SiteAnswer(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
-    Blueprint("forbidden", (SiteAnswer(403, "not for you"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint(
+        "forbidden",
+        (SiteAnswer(403, "not for you"),),
+        (_ARTICLES, _MOVED, _TEMPTING),
+        # A 429 of another host: it closes the site that redirects here, whose own host stays open.
+        {"/shared/robots.txt": (SiteAnswer(429, retry_after_s=2), SiteAnswer(200, SHARED_TXT))},
+    ),
     Blueprint(
         "recovers",
         (SiteAnswer(503, retry_after_s=1), SiteAnswer(503, retry_after_s=2), SiteAnswer(200, RECOVERS_TXT)),
@@ -127,7 +137,7 @@ BLUEPRINTS: Final = (
     ),
     Blueprint(
         "redirects",
-        (SiteAnswer(301, location="{wildcards}/shared/robots.txt"),),
+        (SiteAnswer(301, location="{forbidden}/shared/robots.txt"),),
         (
             _ARTICLES,
             _MOVED,
@@ -139,13 +149,14 @@ BLUEPRINTS: Final = (
         asks="Request-rate: 40/1s",
         asks_s=0.025,
     ),
-    Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),)),
     Blueprint(
-        "html",
-        (SiteAnswer(200, HTML, "text/html"),),
-        (_ARTICLES, _MOVED, _TEMPTING),
+        "expires",
+        (SiteAnswer(200, EXPIRES_TXT, max_age_s=2),),
+        (_ARTICLES, _MOVED, Family("Disallow: /old/", forbidden=True, target="/old/{n}")),
         busy_at=frozenset({5, 15}),
     ),
+    Blueprint("html", (SiteAnswer(200, HTML, "text/html"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),), beside="not found"),
 )
 
 

@@ -10,9 +10,13 @@ One line of settings installs everything::
     middleware      RobotsTxtMiddleware: may this request be made?
     downloader      PoliteDownloader: when may it start?
     priority_queue  PolitePriorityQueue: hands out only what may start now
+    ready_slots     which host is next, found without a look at all of them
+    journal         what the scheduler's queue on disk would lose if the process were killed
     closures        which sites are waited for, and which are given up
     tally           the stats ``politesse/...`` and the summary in the log
     engine_fetcher  robots.txt, fetched through the engine, so that proxies and other middlewares apply
+    http_cache      which requests Scrapy's HTTP cache answers, so that nothing is sent
+    robots_response what Scrapy's response to a request for robots.txt contains
     gate            the Gatekeeper that the settings describe, and its view for each User-Agent
     page_reader     what a page says to crawlers itself, for ``response.meta["politesse_page"]``
     engine          what the others need of Scrapy's engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware as ScrapyRobotsTxtMiddleware
@@ -17,8 +16,6 @@ from politesse.integrations.scrapy.priority_queue import PolitePriorityQueue
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
-
-logger = logging.getLogger(__name__)
 
 _PRIORITY: Final = "addon"  # below the project, the spider and the command line
 _MIDDLEWARES: Final = "DOWNLOADER_MIDDLEWARES"
@@ -42,10 +39,11 @@ class PolitesseAddon:
     requests stay in the queue for the next run; without, each ends in its errback as IgnoreRequest, when the spider has
     nothing else to do. If it opens while the spider is busy with other sites, it goes on.
     ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. ``DOWNLOAD_DELAY`` replaces its
-    ``min_delay_s``, and ``max_concurrent`` is always 1. Spiders of one process share the pace of each host if their
-    PacingOptions and the delays in ``DOWNLOAD_SLOTS`` are equal; the log (INFO) names the scope. With another
-    ``DOWNLOAD_DELAY`` a spider keeps a pace of its own. If ``scope`` is set, all spiders that name it must have equal
-    PacingOptions, otherwise the second one raises ConfigurationError.
+    ``min_delay_s``, and ``max_concurrent`` is always 1. Spiders of one process share the pace of each host: one request
+    at a time, at the interval of the slowest of those that request it; and what closes it closes it for all. Only a
+    spider with another ``key``, ``address`` or ``domain`` has a pace of its own, and one that sets ``scope``: it shares
+    the pace with the spiders that name the same scope, whose PacingOptions must be equal, otherwise the second one
+    raises ConfigurationError. The log (INFO) names the scope.
     ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its PageDirectives as
     ``response.meta["politesse_page"]``, for whose METAs the extra ``html`` is needed. False turns it off.
 
@@ -95,9 +93,3 @@ class PolitesseAddon:
             )
         if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
             raise ConfigurationError("CONCURRENT_REQUESTS_PER_IP: politesse paces by host; set it to 0")
-        queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
-        if not issubclass(queue, PolitePriorityQueue):
-            logger.warning(
-                "SCHEDULER_PRIORITY_QUEUE=%r: a slow host may hold up the others; PolitePriorityQueue prevents that",
-                queue.__name__,
-            )

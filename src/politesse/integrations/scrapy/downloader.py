@@ -10,6 +10,10 @@ up all others. So requests wait in the scheduler: its queue hands out one reques
 waits (closures.py). A request of the scheduler that finds no turn, or whose spider is being closed, is put back there,
 so that JOBDIR keeps it. Requests that do not come from the scheduler, such as those of ``engine.download_async``, wait
 in the downloader.
+
+A scheduler without PolitePriorityQueue, such as that of scrapy-redis, hands out whatever it has: then all requests wait
+here, those of a robots.txt that is unreachable in the middleware. When the spider is being closed they go back to the
+scheduler, because only it knows whether there is another run.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
@@ -32,7 +38,10 @@ from politesse.integrations.scrapy.closures import DEFERRING, Closures
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
 from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_gate, max_wait_s
+from politesse.integrations.scrapy.http_cache import STALE
+from politesse.integrations.scrapy.journal import discard_cut_state
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
+from politesse.integrations.scrapy.ready_slots import host_of
 from politesse.integrations.scrapy.tally import CrawlTally
 from politesse.origin import Origin
 from politesse.verdict import NotYet, Reason, Verdict
@@ -54,18 +63,27 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
+_SCHEDULING: Final = ("SCHEDULER", "SCHEDULER_PRIORITY_QUEUE")
+_LEAST_WAIT_S: Final = 0.1
+_HTTP: Final = ("http://", "https://")
+_WITHOUT_HOST: Final = frozenset({"data", "file"})
 
 
 class PutBack(IgnoreRequest):
     """A request goes back to the scheduler: its site is not ready."""
 
 
+class ServedStale(OSError):
+    """A request is not sent, and HttpCacheMiddleware answers it with its stale response, as after an OSError."""
+
+
 class PoliteDownloader(Downloader):
-    """Scrapy's downloader, but every http(s) request takes a turn at its host; for the setting ``DOWNLOADER``.
+    """Scrapy's downloader, but every request takes a turn at its host, if it has one; for the setting ``DOWNLOADER``.
 
     The pause before the next request to a host counts from the end of the previous one, and one request is sent at a
     time, whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its
-    host.
+    host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. Those of
+    ``data:`` and ``file:`` have no host, and no delay.
 
     A request that does not come from the scheduler, and would wait longer than ``POLITESSE_MAX_WAIT`` seconds, is
     ignored (stat ``politesse/too_far``).
@@ -80,11 +98,17 @@ class PoliteDownloader(Downloader):
             self._max_wait_s = max_wait_s(crawler.settings)
         super().__init__(crawler)
         self.on_idle: Callable[[], bool] | None = None
+        self.on_change: list[Callable[[str], None]] = []  # called with a site at which a request or a wait has ended
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
         self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
+        self.is_bypassed = True  # until a PolitePriorityQueue is made
+        self._bounced: WeakSet[Request] = WeakSet()  # put back while the spider was being closed
         self._under_way: Counter[str] = Counter()
-        self._has_job_dir = job_dir(self.settings) is not None
+        directory = job_dir(self.settings)
+        self._has_job_dir = directory is not None
+        if directory is not None:
+            discard_cut_state(directory)
         self._gate: Gatekeeper = make_gate(crawler) if self._robots is None else self._robots.gate
         if self._robots is not None:
             self._robots.waits = self
@@ -92,6 +116,7 @@ class PoliteDownloader(Downloader):
         self._tally = CrawlTally(crawler)
         self._closures = Closures(self._clock, self._max_wait_s, self._tally)
         self._gate.subscribe(self._tally.heard)
+        crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
@@ -103,6 +128,8 @@ class PoliteDownloader(Downloader):
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
         """Pass ``request`` through the middlewares and send it."""
+        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
+        request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         key = self.get_slot_key(request)
         self._under_way[key] += 1
         fetched: Deferred[Response | Request] = super().fetch(request)
@@ -115,24 +142,22 @@ class PoliteDownloader(Downloader):
             slot: the slot.
             is_last: whether its requests are to be handed out although their site is given up.
         """
-        host = _host_of(slot)
+        host = host_of(slot)
         if self._under_way[host]:
             return False
         return is_last or (slot not in self._closures and host not in self._closures)
 
     def is_given_up(self, slot: str) -> bool:
         """Return whether the spider does not stay open for the requests of a slot."""
-        return self._closures.is_given_up(slot) or self._closures.is_given_up(_host_of(slot))
+        return self._closures.is_given_up(slot) or self._closures.is_given_up(host_of(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:
         """Note that ``request`` comes from the scheduler; with ``is_last`` it is not waited for any more."""
         (self._last if is_last else self._handed_out).add(request)
-        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
-        request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
 
     def note_left(self, slot: str, number: int, *, on_disk: bool) -> None:
         """Count requests of a site that was given up, which were still in the scheduler when the spider was closed."""
-        site = slot if self._closures.is_given_up(slot) else _host_of(slot)
+        site = slot if self._closures.is_given_up(slot) else host_of(slot)
         self._tally.left(site, number, on_disk=on_disk)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
@@ -151,13 +176,33 @@ class PoliteDownloader(Downloader):
         return self._put_back(request)
 
     def keep(self, request: Request) -> Request | None:
-        """Return the request to schedule instead of ``request`` if JOBDIR keeps it for the next run, else None."""
-        return self._put_back(request) if self._has_job_dir and request in self._handed_out else None
+        """Return the request to schedule instead of ``request`` if there may be another run for it, else None."""
+        # What ``engine.download_async`` is returned comes here again at once, and must end.
+        may_be_kept = self._has_job_dir if request in self._handed_out else self.is_bypassed
+        if not may_be_kept or request in self._bounced:
+            return None
+        later = self._put_back(request)
+        self._bounced.add(later)
+        return later
+
+    def wait_here_s(self, request: Request, verdict: Verdict) -> float | None:
+        """Return after how many seconds to judge ``request`` again, if the scheduler would hand it out at once.
+
+        None if the scheduler knows better, or if its site is given up.
+        """
+        origin = origin_of(request)
+        if not self.is_bypassed or origin is None:
+            return None
+        if str(origin) not in self._closures:
+            self._rest_for_robots(origin, verdict)
+        if self._closures.is_given_up(str(origin)) or verdict.not_before is None:
+            return None
+        return max(_LEAST_WAIT_S, verdict.not_before - self._clock.wall())
 
     def ignored(self, request: Request) -> None:
         """Count ``request`` if it ends because its site was given up."""
         origin = origin_of(request)
-        if request in self._last and origin is not None:
+        if (self.is_bypassed or request in self._last) and origin is not None:
             site = str(origin) if self._closures.is_given_up(str(origin)) else origin.pacing_host
             self._tally.left(site, 1, on_disk=False)
 
@@ -174,6 +219,12 @@ class PoliteDownloader(Downloader):
         if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         return failure
+
+    def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
+        key, slot = super()._get_slot(request)
+        if not key:
+            slot.delay = 0.0  # no host: there is nothing to be polite to
+        return key, slot
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         origin = None if ROBOTS_TXT in request.meta else origin_of(request)
@@ -222,7 +273,9 @@ class PoliteDownloader(Downloader):
             agent.counted(verdict)
         if self._robots is None:
             return IgnoreRequest(str(Disallowed(verdict)))
-        if verdict.reason in DEFERRING and request in self._handed_out:
+        if verdict.reason in DEFERRING and STALE in request.meta:
+            raise ServedStale(str(verdict))
+        if verdict.reason in DEFERRING and (self.is_bypassed or request in self._handed_out):
             self._rest_for_robots(Origin.of(request.url), verdict)
             return PutBack(str(verdict))
         return self._robots.forbidden(request, verdict)
@@ -231,8 +284,10 @@ class PoliteDownloader(Downloader):
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
-            if ROBOTS_TXT not in request.meta and request not in self._last and (origin := origin_of(request)):
-                self._rest(origin, request)
+            if ROBOTS_TXT not in request.meta:
+                if request not in self._last and (origin := origin_of(request)):
+                    self._rest(origin, request)
+                self._changed(key)
         return result
 
     def _view(self, request: Request) -> AgentView | None:
@@ -262,7 +317,23 @@ class PoliteDownloader(Downloader):
 
     def _rested(self, site: str) -> None:
         self._closures.end(site)
+        self._changed(site)
         wake(self.crawler)
+
+    def _spider_opened(self) -> None:
+        if self.is_bypassed:
+            logger.warning(
+                "The scheduler does not use PolitePriorityQueue (SCHEDULER=%s, SCHEDULER_PRIORITY_QUEUE=%s): requests "
+                "wait in the downloader, where slow or closed hosts may take up all %d places of CONCURRENT_REQUESTS "
+                "and hold up the others",
+                *(global_object_name(load_object(self.settings[name])) for name in _SCHEDULING),
+                self.total_concurrency,
+            )
+            count(self.crawler, "politesse/scheduler_bypassed")
+
+    def _changed(self, site: str) -> None:
+        for changed in self.on_change:
+            changed(site)
 
     def _spider_idle(self) -> None:
         if self.on_idle is not None and self.on_idle():
@@ -277,14 +348,34 @@ class PoliteDownloader(Downloader):
 
 
 def origin_of(request: Request) -> Origin | None:
-    """Return the origin of ``request``; None if its URL is not http or https."""
+    """Return the origin that ``request`` is paced by; None if there is none.
+
+    It is that of an http(s) URL. A URL of another scheme has a stand-in, because it is paced by its host alone.
+    """
+    return _origin_of(request.url)
+
+
+@lru_cache(maxsize=10_000)
+def _origin_of(url: str) -> Origin | None:
+    if not url.startswith(_HTTP):
+        scheme, _, rest = url.partition(":")
+        if scheme in _WITHOUT_HOST:
+            return None
+        url = f"http:{rest}"
     try:
-        return Origin.of(request.url)
+        return Origin.of(url)
     except InvalidURL:
         return None
 
 
-@lru_cache(maxsize=100_000)
-def _host_of(slot: str) -> str:
-    """Return the pacing host of a slot that is an origin; any other slot as it is."""
-    return Origin.of(slot).pacing_host if "://" in slot else slot
+def slot_of(request: Request) -> str | None:
+    """Return the name of the scheduler's slot for ``request``; None if nothing paces it.
+
+    Only requests of http(s) URLs wait for the robots.txt of their origin, so those of other schemes have other slots.
+    """
+    origin = origin_of(request)
+    if origin is None:
+        return None
+    if request.url.startswith(_HTTP):
+        return str(origin)
+    return f"{request.url.partition(':')[0]}://{origin.pacing_host}"

@@ -19,21 +19,22 @@ from twisted.internet.error import DNSLookupError, TCPTimedOutError
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from yarl import URL
 
-from politesse._http.body import BodyError, BoundedBody
+from politesse._http.body import BodyError
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse._text import printable, printable_traceback
 from politesse.fetch.addresses import AddressGuard, SystemResolver
 from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.integrations.scrapy.engine import count, patiently
+from politesse.integrations.scrapy.http_cache import HttpCache
+from politesse.integrations.scrapy.robots_response import decoded_body, header_texts, settles
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
-from politesse.robots.lexer import cut_at_line_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
-    from scrapy.http import Headers, Response
+    from scrapy.http import Response
     from scrapy.robotstxt import RobotParser
 
 
@@ -67,6 +68,7 @@ class EngineFetcher:
         self._crawler = crawler
         self._allows = on_error == "allow"
         self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
+        self._http_cache = HttpCache(crawler)
         build_from_crawler(self._parser, crawler, b"")  # a missing dependency is reported now, not during the crawl
         crawler.signals.connect(self._bytes_received, signals.bytes_received)
 
@@ -110,7 +112,7 @@ class EngineFetcher:
         response = await self._download(hops, until_s)
         if isinstance(response, FetchFault):
             return response
-        headers = _headers(response.headers)
+        headers = header_texts(response.headers)
         if response.status in REDIRECTS:
             target = hops.redirect(response.status, headers.get("location", ""))
             if not isinstance(target, FetchFault):
@@ -120,10 +122,12 @@ class EngineFetcher:
                 self._count_response(hops, response.status)
             return replace(target, private=guard.private)
         self._count_response(hops, response.status)
+        if _is_robots_txt(hops.request):
+            self._http_cache.store_robots(hops.request.first_url or hops.request.url, response)
         body, truncated = b"", False
         if 200 <= response.status <= 299:  # noqa: PLR2004 - only these bodies are read
             try:
-                body, truncated = _body(response, headers)
+                body, truncated = decoded_body(response, headers)
             except BodyError as error:
                 return hops.fault(error.kind, error.detail, response.status)
         return FetchResponse(response.status, hops.url, headers, body, truncated, bool(hops.conditions))
@@ -194,14 +198,14 @@ class EngineFetcher:
         if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
             return
         body = response.body  # empty unless there is a file
-        if not _settles(response.status) and not self._allows:
+        if not settles(response.status) and not self._allows:
             body = _EVERYTHING_DISALLOWED
         parser = build_from_crawler(self._parser, self._crawler, body)
         await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=cause)
 
     def _excused(self, result: FetchResult) -> FetchResult:
         """Return ``result``, or an outcome that allows the site if ``result`` would close it."""
-        if isinstance(result, FetchResponse) and (result.conditional or _settles(result.status)):
+        if isinstance(result, FetchResponse) and (result.conditional or settles(result.status)):
             return result
         fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
         # The only fault that opens a site (RFC 9309 2.3.1.2); a status of 404 would too, but was not the answer.
@@ -221,32 +225,6 @@ def _is_robots_txt(request: FetchRequest) -> bool:
     """Return whether the first URL of the fetch is that of a robots.txt."""
     url = request.first_url or request.url
     return url == Origin.of(url).robots_url
-
-
-def _headers(headers: Headers) -> dict[str, str]:
-    """Return the first value of each name, in lower case; Cache-Control combined (RFC 9110 5.3)."""
-    texts = {
-        name.decode("latin-1").lower(): [value.decode("utf-8", "surrogateescape") for value in headers.getlist(name)]
-        for name in headers
-    }
-    return {
-        name: ", ".join(values) if name == "cache-control" else values[0] for name, values in texts.items() if values
-    }
-
-
-def _settles(status: int) -> bool:
-    """Return whether a status decides what may be crawled; 206 is part of a file, 429 says nothing about it."""
-    return status // 100 in {2, 4} and status not in {206, 429}
-
-
-def _body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:
-    """Return the body, decoded unless a middleware has done so, and whether it was cut; raises BodyError."""
-    if "download_stopped" in response.flags:
-        return cut_at_line_end(response.body, min(MIN_BODY_BYTES, len(response.body))), True
-    empty = response.status == 204 or not response.body  # noqa: PLR2004
-    body = BoundedBody("" if empty else headers.get("content-encoding", ""), MIN_BODY_BYTES)
-    body.feed(response.body)
-    return body.finish()
 
 
 def _kind(error: Exception) -> FaultKind:

@@ -8,8 +8,12 @@ callback or errback has ended. A clean end removes both.
 
 If both are there when a queue is opened, the last run was killed. Then the queue is the copy, with what the journal
 says was pushed and not done; what was done is skipped when the copy hands it out. So nothing is lost, and what was
-under way is requested again. The journal counts by fingerprint of the request: one that is pushed again is pending
-once more. A record that was cut off as it was written counts as not written.
+under way is requested again. Scrapy's state of the queue may be cut off then, if it was killed as it wrote that; so it
+is removed before Scrapy reads it, and that of the copy is valid. The journal counts by fingerprint of the request: one
+that is pushed again is pending once more. A record that was cut off as it was written counts as not written.
+
+The journal begins with the version of its format. One that does not is refused before anything is changed, as is one
+without its copy: what they contain cannot be known, and would be lost.
 """
 
 from __future__ import annotations
@@ -23,14 +27,28 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from politesse.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+_HEAD: Final = b"politesse journal 1\n"  # another format has another number
 _RECORD: Final = Struct(">20sL")  # fingerprint, and the length of the request that follows; 0 for one that is done
+_QUEUE: Final = "requests.queue"  # the directory of the scheduler's queue in JOBDIR
 _STATE: Final = "active.json"  # where the scheduler writes what ``close`` of a queue returns
+
+
+def discard_cut_state(job_dir: str) -> None:
+    """Remove Scrapy's state of the queue if the last run was killed; to be called before the scheduler reads it."""
+    if _journal_path(Path(job_dir, _QUEUE)).exists():
+        Path(job_dir, _QUEUE, _STATE).unlink(missing_ok=True)
+
+
+def _journal_path(queue: Path) -> Path:
+    return Path(f"{queue}.journal")
 
 
 class QueueJournal:
@@ -39,22 +57,29 @@ class QueueJournal:
     Args:
         crawler: for the fingerprints and the spider of requests.
         key: the directory of the queue; journal and copy are beside it.
+
+    Raises:
+        ConfigurationError: the journal of the last run is in another format, or its copy is missing.
     """
 
     def __init__(self, crawler: Crawler, key: str) -> None:
         self._crawler = crawler
         self._directory = Path(key)
         self._copy = Path(f"{key}.copy")
-        self._path = Path(f"{key}.journal")
+        self._path = _journal_path(self._directory)
         self._out: dict[Request, bytes] = {}
         self._done: Counter[bytes] = Counter()
         self.was_killed = self._path.exists()
         if self.was_killed:
+            self._check()
             self._replace(self._copy, self._directory)
         else:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._replace(self._directory, self._copy)
         self._file = self._path.open("ab", buffering=0)
+        if self._file.tell() < len(_HEAD):
+            self._file.truncate(0)
+            self._file.write(_HEAD)
 
     @property
     def state(self) -> dict[str, Iterable[int]]:
@@ -85,18 +110,31 @@ class QueueJournal:
         self._out[request] = fingerprint
         return True
 
-    def close(self, state: dict[str, list[int]]) -> None:
-        """Remove journal and copy: the queue was closed with this state."""
-        # The scheduler writes the same later on; killed before that, it would have the state of the last run.
-        (self._directory / _STATE).write_text(json.dumps(state))
+    def close(self) -> None:
+        """Write no more: the queue was closed."""
         self._file.close()
-        self._path.unlink()
-        shutil.rmtree(self._copy, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove journal and copy, if the queue was closed: the scheduler has written its state."""
+        if self._file.closed:
+            self._path.unlink(missing_ok=True)
+            shutil.rmtree(self._copy, ignore_errors=True)
+
+    def _check(self) -> None:
+        with self._path.open("rb") as file:
+            head = file.read(len(_HEAD))
+        # The process may have been killed before the head was complete.
+        if not _HEAD.startswith(head) or not self._copy.is_dir():
+            raise ConfigurationError(
+                f"JOBDIR: {str(self._path)!r} is not a journal of this version of politesse, or {self._copy.name!r} "
+                "beside it is missing; finish the crawl with the version that wrote it, or remove both to start from "
+                "the queue as it is"
+            )
 
     def _places_pending(self, file: BinaryIO) -> list[int]:
         """Return where the records of what was pushed and not done begin; cut off what is incomplete."""
         pushed: dict[bytes, list[int]] = {}
-        place, size = 0, self._path.stat().st_size
+        place, size = file.seek(len(_HEAD)), self._path.stat().st_size
         while len(head := file.read(_RECORD.size)) == _RECORD.size:
             fingerprint, length = _RECORD.unpack(head)
             if file.tell() + length > size:

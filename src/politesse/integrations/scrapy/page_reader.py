@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._text import printable
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
+from politesse.page.headers import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ class PageReader:
 
     def read(self, request: Request, response: Response, tokens: Sequence[str]) -> PageDirectives:
         """Return what ``response`` says to the crawler with these tokens; never raises, whatever its content is."""
-        headers = response.headers
+        headers = header_pairs(response.headers)
         if not response.body or not may_have_page(request.method, response.status, headers):
             return PageDirectives.from_response(headers, None, tokens)
         if content_codings(headers):

@@ -10,25 +10,33 @@ each ends in its errback with the reason.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol
+from scrapy import signals
+from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
 from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
-from politesse.integrations.scrapy.downloader import PoliteDownloader, origin_of
+from politesse.integrations.scrapy.downloader import PoliteDownloader, slot_of
 from politesse.integrations.scrapy.engine import flush_seen
+from politesse.integrations.scrapy.gate import errors_logged_in_one_line
+from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.journal import QueueJournal
 from politesse.integrations.scrapy.page_reader import PAGE
+from politesse.integrations.scrapy.ready_slots import ReadySlots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
 
 
 logger = logging.getLogger(__name__)
+
+_CACHED: Final = "answered by the HTTP cache"
+"""The slot of requests for which nothing is sent: no site makes them wait."""
 
 
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
@@ -38,7 +46,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
 
     Raises:
-        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader.
+        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is not
+            one of this version.
 
     Example::
 
@@ -54,7 +63,10 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         *,
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
-        self._journal = QueueJournal(crawler, key) if key else None
+        self._draining: set[str] = set()
+        self._ready = ReadySlots(self._is_ready)
+        with errors_logged_in_one_line():
+            self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
@@ -64,12 +76,21 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
                 f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
             )
         self._polite = downloader
-        self._draining: set[str] = set()
-        self._downloader_interface = _ReadySlots(crawler, downloader, self._draining)
+        downloader.is_bypassed = False
+        self._sites = _FirstSlot(crawler, downloader, partial(self._ready.first, self.pqueues))
+        self._downloader_interface = self._sites
+        downloader.on_change.append(self._ready.wake)
         if self._journal is None:
             downloader.on_idle = self._drain
-        elif self._journal.was_killed:
+            return
+        crawler.signals.connect(self._journal.remove, signals.spider_closed)  # sent after the scheduler is closed
+        if self._journal.was_killed:
             self._restore(self._journal)
+
+    def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
+        """Return the queue of a slot that is new."""
+        self._ready.add(slot)
+        return super().pqfactory(slot, startprios)
 
     def push(self, request: Request) -> None:
         """Store ``request``, without the directives of a page whose meta it was given."""
@@ -86,7 +107,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             request = super().pop()
         if request is None:
             return None
-        slot = self._downloader_interface.get_slot_key(request)
+        slot = self._sites.slot_of_site(request)
         self._polite.hand_out(request, is_last=slot in self._draining)
         if slot not in self.pqueues:
             self._draining.discard(slot)
@@ -98,7 +119,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             self._polite.note_left(slot, len(self.pqueues[slot]), on_disk=bool(self.key))
         state = super().close()
         if self._journal is not None:
-            self._journal.close(state)
+            self._journal.close()
         return state
 
     def __len__(self) -> int:
@@ -117,19 +138,31 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     def _drain(self) -> bool:
         """Hand out all requests of the sites that were given up; return whether there are any."""
         self._draining.update(self._given_up())
+        for slot in self._draining:
+            self._ready.wake(slot)
         return bool(self._draining)
 
+    def _is_ready(self, slot: str) -> bool:
+        return self._polite.is_ready(slot, is_last=slot in self._draining)
 
-class _ReadySlots(DownloaderInterface):
-    def __init__(self, crawler: Crawler, downloader: PoliteDownloader, draining: set[str]) -> None:
+
+class _FirstSlot(DownloaderInterface):
+    """Restricts Scrapy's choice to the slot that is next."""
+
+    def __init__(self, crawler: Crawler, downloader: PoliteDownloader, first: Callable[[], str | None]) -> None:
         super().__init__(crawler)
         self._polite = downloader
-        self._draining = draining
+        self._first = first
+        self._http_cache = HttpCache(crawler)
 
-    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002 - Scrapy's signature
+        slot = self._first()
         # Nothing is under way at a host that is ready: the number of its active downloads is 0.
-        return [(0, slot) for slot in possible_slots if self._polite.is_ready(slot, is_last=slot in self._draining)]
+        return [] if slot is None else [(0, slot)]
 
     def get_slot_key(self, request: Request) -> str:
-        origin = origin_of(request)
-        return self._polite.get_slot_key(request) if origin is None else str(origin)
+        return _CACHED if self._http_cache.answers(request) else self.slot_of_site(request)
+
+    def slot_of_site(self, request: Request) -> str:
+        """Return the slot of the site of ``request``, whether the HTTP cache answers it or not."""
+        return slot_of(request) or self._polite.get_slot_key(request)

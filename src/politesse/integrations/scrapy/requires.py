@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
+from politesse._text import needs_extra
+
 _OLDEST: Final = (2, 14)
 
 
@@ -15,12 +17,10 @@ def check_scrapy() -> None:
     except ModuleNotFoundError as error:
         if error.name != "scrapy":
             raise
-        raise ImportError(
-            "politesse.integrations.scrapy needs Scrapy; run: pip install 'politesse[scrapy]'", name="scrapy"
-        ) from error
+        raise ImportError(needs_extra("politesse.integrations.scrapy", "scrapy"), name="scrapy") from error
     if tuple(int(part) for part in scrapy.__version__.split(".")[:2]) < _OLDEST:
         raise ImportError(
             f"politesse.integrations.scrapy needs Scrapy 2.14 or newer, and {scrapy.__version__} is installed; "
-            "run: pip install --upgrade 'politesse[scrapy]'",
+            "run: pip install --upgrade scrapy",
             name="scrapy",
         )

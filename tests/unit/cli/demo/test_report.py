@@ -8,6 +8,7 @@ from politesse.cli.demo.server import Hit, SiteServer
 from politesse.testing.violations import Kind, Violation
 
 ADDRESS = "http://127.0.0.1:4000"
+OTHER = "http://127.0.0.2:4000"
 FLOOR_S = 0.25  # as all times here a power of two: the gaps come out to the bit
 WORK_S = 0.0625
 EARLY = "1.062 s before"
@@ -257,3 +258,43 @@ def test_the_longest_retry_after_holds() -> None:
     server = _server()
     _log(server, (0, "/robots.txt", 200), (1, "/", 429, 4), (2, "/", 429, 1), (4, "/a", 200))
     assert [violation.kind for violation in _violations(server)] == [Kind.RETRY_AFTER] * 2
+
+
+def test_a_page_with_a_robots_txt_that_is_older_than_its_max_age_is_a_violation() -> None:
+    for age_s, found in ((3.5, ()), (3.5625, (Kind.STALE,))):  # 2 s, and 1.5 s for the request to arrive
+        server = _server(SiteAnswer(200, max_age_s=2))
+        fetched_mono = WORK_S
+        _log(server, (0, "/robots.txt", 200), (1, "/", 200), (fetched_mono + age_s, "/a", 200))
+        (row,) = audit([server], FLOOR_S, 1.0)
+        assert tuple(violation.kind for violation in row.violations) == found
+        (row,) = audit([server], FLOOR_S, 60.0)
+        assert row.violations == ()
+
+
+def test_a_page_while_the_target_of_the_redirect_of_robots_txt_says_429_is_a_violation() -> None:
+    location = f"{OTHER}/shared.txt"
+    for at, found in ((1.0, (Kind.WHILE_CLOSED,)), (5.0, ())):
+        server = _server()
+        _log(server, (0, "/robots.txt", 301), (3, "/robots.txt", 301), (at, "/", 200), (6, "/a", 200))
+        for hit in server.log[:2]:
+            hit.location = location
+        target = Site(Blueprint("other", (), (), {"/shared.txt": ()}), OTHER)
+        target.pages["/"] = Page(target, "/", "/", forbidden=True, rule="")
+        other = SiteServer(target, {})
+        _log(other, (0.125, "/shared.txt", 429, 2), (3.125, "/shared.txt", 200))
+        row, _ = audit([server, other], FLOOR_S)
+        assert tuple(violation.kind for violation in row.violations) == found
+
+
+def test_the_pages_of_a_site_add_up() -> None:
+    server = _server(SiteAnswer(200))
+    row = _row(server)
+    assert (row.pages, row.served, row.disallowed, row.unreachable, row.left) == (3, 0, 0, 0, 3)
+    _log(server, (0, "/robots.txt", 200), (1, "/", 200))
+    row = _row(server)
+    assert (row.pages, row.served, row.disallowed, row.unreachable, row.left) == (3, 1, 1, 0, 1)
+
+
+def test_all_pages_of_a_site_without_an_answer_for_robots_txt_are_unreachable() -> None:
+    row = _row(_server())
+    assert (row.pages, row.disallowed, row.unreachable, row.left) == (3, 0, 3, 0)

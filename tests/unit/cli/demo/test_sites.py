@@ -32,7 +32,7 @@ def _robots(site: Site) -> str | None:
         return None
     if answers[-1].status == 301:
         (other,) = (blueprint for blueprint in BLUEPRINTS if blueprint.files)
-        return next(iter(other.files.values())).body
+        return next(iter(other.files.values()))[-1].body
     return answers[-1].body
 
 

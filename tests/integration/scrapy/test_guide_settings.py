@@ -1,4 +1,4 @@
-"""README's settings for Scrapy do what it says."""
+"""The settings in the guide to Scrapy do what they say."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ import pytest
 
 from tests.integration.scrapy.crawling import Crawl, Site, crawl, html, serving
 
-SECTION: Final = re.search(
-    r"^## Scrapy$(.*?)^## ", (Path(__file__).parents[3] / "README.md").read_text(), re.DOTALL | re.MULTILINE
-)
+ROOT: Final = Path(__file__).parents[3]
+GUIDE: Final = (ROOT / "src/politesse/guides/scrapy.md").read_text()
 
 
-def settings_of_readme() -> list[dict[str, object]]:
-    assert SECTION is not None
+def settings_in(text: str) -> list[dict[str, object]]:
     blocks = []
-    for code in re.findall(r"```py\n(.*?)```", SECTION[1], re.DOTALL):
+    for code in re.findall(r"```py\n(.*?)```", text, re.DOTALL):
         names: dict[str, object] = {}
-        exec(code, names)  # noqa: S102 - our own README
+        exec(code, names)  # noqa: S102 - our own guide
         blocks.append({name: value for name, value in names.items() if name.isupper()})
     return blocks
 
 
 @pytest.mark.realtime
-async def test_settings_of_readme_keep_a_crawler_out_of_what_is_disallowed() -> None:
-    addon, middleware = settings_of_readme()
+async def test_settings_of_the_guide_keep_a_crawler_out_of_what_is_disallowed() -> None:
+    addon, middleware = settings_in(GUIDE)
     parser = {name: value for name, value in middleware.items() if name != "DOWNLOADER_MIDDLEWARES"}
 
     async def crawled(settings: dict[str, object]) -> tuple[Site, Crawl]:

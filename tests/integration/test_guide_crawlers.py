@@ -1,4 +1,4 @@
-"""README's two crawlers: one with ``queue.crawl``, and the same in plain aiohttp."""
+"""The two crawlers of the guide on crawling: one with ``queue.crawl``, and the same in plain aiohttp."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.integration.sites import EAGER, Server, Site
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-POLITE, PLAIN = (code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "sys.argv" in code)
+GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/crawling.md").read_text()
+POLITE, PLAIN = (code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "sys.argv" in code)
 
 
 class TitledSite(Site):
@@ -40,7 +40,7 @@ def site_class() -> type[Server]:
 
 def program(code: str, **replaced: object) -> Callable[[list[str]], Any]:
     names: dict[str, Any] = {}
-    exec(compile(code.rpartition("\n\nasyncio.run")[0], "README.md", "exec"), names)  # noqa: S102 - our own README
+    exec(compile(code.rpartition("\n\nasyncio.run")[0], "crawling.md", "exec"), names)  # noqa: S102 - our own guide
     names |= replaced
     main: Callable[[list[str]], Any] = names["main"]
     return main

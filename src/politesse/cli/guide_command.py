@@ -1,0 +1,154 @@
+"""``politesse guide``: the guides that are shipped with the package, as text for a terminal or a pipe."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.resources import files
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from rich.markdown import CodeBlock, Markdown, TableElement
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.theme import Theme
+
+from politesse.cli.console import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.markdown import MarkdownElement
+
+TOPICS: Final = (
+    "asking",
+    "pacing",
+    "crawling",
+    "aiohttp",
+    "httpx",
+    "scrapy",
+    "clients",
+    "pages",
+    "dialects",
+    "private-addresses",
+    "testing",
+    "report-mode",
+    "operating",
+)
+"""In the order in which a newcomer reads them."""
+
+_WIDEST: Final = 100  # longer lines of prose are hard to read
+_LESS: Final = "FRX"  # as git: no pager for what fits, colours, and the text stays on the screen
+_THEME: Final = Theme({"markdown.code": "bold cyan"})  # rich's own is on black, in a white terminal too
+_FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+_GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
+
+
+def print_topics(out: Console) -> None:
+    """Print each topic with the title of its guide."""
+    widest = max(map(len, TOPICS))
+    for topic in TOPICS:
+        title = _read(topic).partition("\n")[0].removeprefix("# ")
+        out.print(plain(f"{topic:{widest}}  {title}"), soft_wrap=True)
+
+
+def print_guide(topic: str, out: Console) -> None:
+    """Print a guide: formatted in a terminal, with a pager if it is longer than the screen; else as Markdown.
+
+    Raises:
+        ValueError: there is no such guide.
+    """
+    if topic not in TOPICS:
+        raise ValueError(f"There is no guide {topic!r}. {_nearest(topic)}`politesse guide` lists all topics.")
+    text = _with_commands(_read(topic))
+    if not out.is_terminal:
+        out.print(plain(text), soft_wrap=True, end="")
+        return
+    with out.use_theme(_THEME), out.capture() as capture:
+        out.print(_Guide(text, hyperlinks=False), width=min(out.width, _WIDEST), crop=False)
+    formatted = capture.get()
+    if formatted.count("\n") < out.height or not _page(formatted, out):
+        out.file.write(formatted)
+
+
+def _read(topic: str) -> str:
+    return (files("politesse") / "guides" / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def _nearest(topic: str) -> str:
+    """Return the question whether a similar topic was meant, or nothing."""
+    similar = difflib.get_close_matches(topic.lower(), TOPICS, n=3)
+    similar += [name for name in TOPICS if topic and topic.lower() in name and name not in similar]
+    return f"Did you mean {' or '.join(similar)}? " if similar else ""
+
+
+def _with_commands(text: str) -> str:
+    """Return a guide that names, beside the label of a link to another guide, the command that shows it."""
+    parts = _FENCED.split(text)
+    parts[::2] = (_GUIDE_LINK.sub(_as_command, prose) for prose in parts[::2])
+    return "".join(parts)
+
+
+def _as_command(link: re.Match[str]) -> str:
+    opening, label, topic, closing = link.groups()
+    command = f"`politesse guide {topic}`"
+    if opening and closing and label.strip("`").lower() == topic:
+        return f"({command})"
+    return f"{opening}{label} ({command}){closing}"
+
+
+def _page(text: str, out: Console) -> bool:
+    """Show a text in the pager that the user has chosen, or in less; return whether there is one."""
+    command = shlex.split(os.environ.get("PAGER") or "less")
+    program = shutil.which(command[0])
+    if program is None or out.is_dumb_terminal or not sys.stdout.isatty():
+        return False
+    environment = {"LESS": _LESS, **os.environ}
+    pager = subprocess.Popen([program, *command[1:]], stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
+    try:
+        with suppress(BrokenPipeError):  # it was left before the end of the text
+            pager.communicate(text.encode())
+    finally:
+        signal.signal(signal.SIGINT, interrupted)
+    return True
+
+
+class _Code(CodeBlock):
+    """A block of code from column 0, without spaces at the ends of its lines: it can be copied and pasted as it is."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render it below a line with its language."""
+        yield Rule(self.lexer_name, align="left", style="dim")
+        code = Syntax("", self.lexer_name, theme="ansi_dark").highlight(str(self.text))
+        code.rstrip()
+        code.no_wrap, code.overflow = True, "ignore"
+        yield code
+        yield Rule(style="dim")
+
+
+class _Cells(TableElement):
+    """A table whose long words go on in the next line; rich would cut them off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render it with columns that fold."""
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
+class _Guide(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "fence": _Code,
+        "code_block": _Code,
+        "table_open": _Cells,
+    }

@@ -1,0 +1,174 @@
+"""The tests of guides find what is wrong with a guide."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.guides import findings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVER = """\
+```sh
+mkdir site && cd site
+printf 'User-agent: *\\nDisallow: /private\\n' > robots.txt
+printf 'A page' > index.html
+python3 -m http.server 8000
+```
+
+"""
+
+
+def fenced(language: str, code: str) -> str:
+    return f"```{language}\n{textwrap.dedent(code).strip()}\n```\n"
+
+
+PROGRAM = fenced(
+    "python",
+    """
+    import asyncio
+    from urllib.request import urlopen
+
+    async def main():
+        print(urlopen("http://localhost:8000/").read().decode())
+
+    asyncio.run(main())
+    """,
+)
+
+
+async def wrong(folder: Path, *blocks: str, patience_s: float = 30.0) -> list[str]:
+    return await findings("bad.md", "\n".join(blocks), folder, patience_s=patience_s)
+
+
+@pytest.mark.realtime
+async def test_good_guide_has_no_findings(tmp_path: Path) -> None:
+    guide = [
+        SERVER,
+        PROGRAM,
+        fenced("text", "A page"),
+        fenced(
+            "python",
+            """
+            import asyncio
+            for number in range(2):
+                print(number)
+
+            print("http://localhost:8000")
+            await asyncio.sleep(0, 1)  # 1: what it returns
+            {"a": 2.71828, "b": "c"}  # {'a': 2.7..., 'b': 'c'}
+            None  # nothing is echoed, so that this is a remark
+            """,
+        ),
+        fenced("text", "0\n1\nhttp://localhost:8000"),
+        fenced("python", "[number,\n 3]  # [1, 3]"),
+        fenced("sh", "echo 2026-11-22T07:00:00Z, 3 s old; echo error >&2"),
+        fenced("text", "2026-01-01T00:00:00Z, 12 s old\nerror"),
+        fenced("sh", "pip install '.[all]'"),
+        fenced("py", "ROBOTSTXT_OBEY = True"),
+        fenced("json", '{"a": 1}\n{"b": 2}'),
+    ]
+    assert await wrong(tmp_path, *guide) == []
+
+
+@pytest.mark.realtime
+async def test_blank_line_within_a_compound_statement(tmp_path: Path) -> None:
+    code = "def one():\n    number = 1\n\n    return number\n\n\none()  # 1"
+    [found] = await wrong(tmp_path, fenced("python", code))
+    assert found.startswith("bad.md:5: ")
+    assert "IndentationError: unexpected indent" in found
+
+
+@pytest.mark.realtime
+async def test_no_blank_line_after_a_compound_statement(tmp_path: Path) -> None:
+    [found] = await wrong(tmp_path, fenced("python", "for number in range(2):\n    number\nprint(1)"))
+    assert found.startswith("bad.md:4: ")
+    assert "SyntaxError" in found
+
+
+@pytest.mark.realtime
+async def test_error_in_a_later_block(tmp_path: Path) -> None:
+    [found] = await wrong(tmp_path, fenced("python", "import math"), fenced("python", "math.pi\nmath.tau / 0"))
+    assert found.startswith("bad.md:7: ")
+    assert "ZeroDivisionError" in found
+
+
+@pytest.mark.realtime
+async def test_hang_of_a_paste(tmp_path: Path) -> None:
+    code = "import asyncio\nawait asyncio.sleep(0)\nawait asyncio.Event().wait()\n1 / 0"
+    assert await wrong(tmp_path, fenced("python", code), patience_s=5) == ["bad.md:4: it hangs"]
+
+
+@pytest.mark.realtime
+async def test_hang_of_a_program(tmp_path: Path) -> None:
+    code = 'import asyncio\nprint("on")\nasyncio.run(asyncio.Event().wait())'
+    assert await wrong(tmp_path, fenced("python", code), patience_s=5) == ["bad.md:2: it hangs after on\n"]
+
+
+@pytest.mark.realtime
+async def test_hang_of_a_command(tmp_path: Path) -> None:
+    assert await wrong(tmp_path, fenced("sh", "sleep 60"), patience_s=2) == ["bad.md:2: it hangs after "]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    "block",
+    [
+        fenced("python", "import asyncio\nprint(1)\nasyncio.run(asyncio.sleep(0))"),
+        fenced("python", "import asyncio\nprint(1)"),
+        fenced("python", "await asyncio.sleep(0, 1)"),
+        fenced("sh", "echo 1"),
+        fenced("sh", "echo 1; echo 2; echo 3"),
+    ],
+    ids=["program", "paste", "echo", "command", "more"],
+)
+async def test_wrong_output(tmp_path: Path, block: str) -> None:
+    [found] = await wrong(tmp_path, block, fenced("text", "2"))
+    assert found.startswith("bad.md:2: the guide shows\n2\nand it prints\n1\n")
+
+
+@pytest.mark.realtime
+async def test_wrong_value_in_a_comment(tmp_path: Path) -> None:
+    [found] = await wrong(tmp_path, fenced("python", "1 + 1  # 2\n1 + 2  # 4\n1 + 3  # 4, of course"))
+    assert found == "bad.md:3: the comment says '4', the console '3\\n'"
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    "code", ["import asyncio\nasyncio.run(asyncio.sleep())", 'import warnings\nwarnings.warn("old")  # asyncio.run()']
+)
+async def test_program_that_fails_or_warns(tmp_path: Path, code: str) -> None:
+    [found] = await wrong(tmp_path, fenced("python", code))
+    assert found.startswith("bad.md:2: it ends with 1 and Traceback")
+
+
+@pytest.mark.realtime
+async def test_command_that_is_missing(tmp_path: Path) -> None:
+    [found] = await wrong(tmp_path, fenced("sh", "politeness"))
+    assert found.startswith("bad.md:2: it ends with 127 and ")
+
+
+@pytest.mark.realtime
+async def test_server_that_does_not_start(tmp_path: Path) -> None:
+    [found] = await wrong(tmp_path, fenced("sh", "python3 -m http.server 8000 --wrong"), patience_s=1)
+    assert found == "bad.md:2: the server does not answer"
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (fenced("pyton", "1"), "a block of the language 'pyton'"),
+        (fenced("", "1"), "a block of the language ''"),
+        (fenced("text", "1"), "text that no block prints"),
+        (fenced("py", "ADDONS = {"), "'{' was never closed"),
+        (fenced("json", "{"), "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (fenced("py", f"A = {'1' * 76}"), "80 columns, more than 76"),
+    ],
+    ids=["unknown", "none", "orphan", "py", "json", "wide"],
+)
+async def test_block_of_a_wrong_form(tmp_path: Path, block: str, message: str) -> None:
+    assert await wrong(tmp_path, block) == [f"bad.md:2: {message}"]
