@@ -17,8 +17,9 @@ from protego import Protego
 from benchmarks.agreement import Disagreement, agreed
 from benchmarks.engines import AGENT, POLITESSE
 from benchmarks.figures import figure
-from benchmarks.loopback import permit_open_files, serving
+from benchmarks.loopback import serving
 from benchmarks.many_hosts.crawlers import UNPACED, USER_AGENT, LoopbackResolver, connector
+from benchmarks.many_hosts.serving import permit_open_files
 from benchmarks.table import table
 from benchmarks.timing import Contender, Samples, Task, interleave
 from politesse import Gatekeeper

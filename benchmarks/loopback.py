@@ -1,11 +1,10 @@
-"""Servers in processes of their own, apart from the time of the crawler, and one that answers at once."""
+"""Servers in processes of their own, apart from the time of the crawler: one answers at once, one is aiohttp's."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import re
-import resource
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>"
 _ROBOTS: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
-_MOST_CONNECTIONS: Final = 5_000
 _END: Final = b"\r\n\r\n"
 _SITE: Final = re.compile(rb"\r\nHost: site(\d+)", re.IGNORECASE)
+_BACKLOG: Final = 1_000
 
 P = ParamSpec("P")
 
@@ -32,7 +31,7 @@ def serving(bodies: Sequence[bytes], *, by_aiohttp: bool = False) -> Iterator[in
         bodies: the robots.txt of the hosts ``site0``, ``site1`` and so on, whatever follows in the name; they repeat.
         by_aiohttp: whether a server of aiohttp answers, which takes the time that a server takes.
     """
-    with process_running(_serve, bodies, by_aiohttp) as pipe:
+    with process_running(_serve_by_aiohttp if by_aiohttp else _serve, bodies) as pipe:
         yield pipe.recv()
 
 
@@ -53,43 +52,29 @@ def process_running(
         process.join()
 
 
-def permit_open_files(count: int) -> None:
-    """Let this process and its children open so many files: crawlers keep a connection for each host.
+def _serve(there: Connection, bodies: Sequence[bytes]) -> None:
+    robots = [_ROBOTS % (len(body), body) for body in bodies]
 
-    Raises:
-        SystemExit: the system does not permit it.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY not in (soft, hard) and hard < count:
-        raise SystemExit(f"crawl: {count:,} open files are needed and {hard:,} permitted; give fewer --hosts")
-    if soft != resource.RLIM_INFINITY and soft < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    def answer(request: bytes) -> bytes:
+        site = _SITE.search(request) if request.startswith(b"GET /robots.txt ") else None
+        return _ANSWER if site is None else robots[int(site[1]) % len(robots)]
+
+    asyncio.run(_listen(there, lambda: AnsweringProtocol(answer)))
 
 
-def _serve(there: Connection, bodies: Sequence[bytes], by_aiohttp: bool) -> None:  # noqa: FBT001 - by position only
-    permit_open_files(_MOST_CONNECTIONS)
-    asyncio.run(_listen_by_aiohttp(there, bodies) if by_aiohttp else _listen(there, bodies))
-
-
-async def _listen_by_aiohttp(there: Connection, bodies: Sequence[bytes]) -> None:
+def _serve_by_aiohttp(there: Connection, bodies: Sequence[bytes]) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         number = int(request.host.removeprefix("site").partition(".")[0])
         return web.Response(body=bodies[number % len(bodies)], content_type="text/plain")
 
-    server = await asyncio.get_running_loop().create_server(web.Server(answer), "127.0.0.1", 0, backlog=1_000)
-    there.send(server.sockets[0].getsockname()[1])
-    await server.serve_forever()
+    async def listen() -> None:
+        await _listen(there, web.Server(answer))
+
+    asyncio.run(listen())
 
 
-async def _listen(there: Connection, bodies: Sequence[bytes]) -> None:
-    answers = [_ROBOTS % (len(body), body) for body in bodies]
-
-    def answer(request: bytes) -> bytes:
-        site = _SITE.search(request) if request.startswith(b"GET /robots.txt ") else None
-        return _ANSWER if site is None else answers[int(site[1]) % len(answers)]
-
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: AnsweringProtocol(answer), "127.0.0.1", 0, backlog=1_000)
+async def _listen(there: Connection, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, backlog=_BACKLOG)
     there.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.loopback import AnsweringProtocol, permit_open_files, process_running
+from benchmarks.loopback import AnsweringProtocol, process_running
 from benchmarks.many_hosts.web import FORBIDDEN, Size, Web
 
 if TYPE_CHECKING:
@@ -62,6 +63,19 @@ def serving(size: Size, seed: int) -> Iterator[Server]:
     permit_open_files(_CONNECTIONS_EACH * size.hosts + _SPARE_FILES)
     with process_running(_serve, size, seed) as pipe:
         yield Server(pipe)
+
+
+def permit_open_files(count: int) -> None:
+    """Let this process and its children open so many files: crawlers keep a connection for each host.
+
+    Raises:
+        SystemExit: the system does not permit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < count:
+        raise SystemExit(f"crawl: {count:,} open files are needed and {hard:,} permitted; give fewer --hosts")
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def _serve(there: Connection, size: Size, seed: int) -> None:

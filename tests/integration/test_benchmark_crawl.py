@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks.crawl import CRAWLERS, checked, run
-from benchmarks.loopback import permit_open_files
 from benchmarks.many_hosts import memory
 from benchmarks.many_hosts.crawlers import links
 from benchmarks.many_hosts.memory import RecentlySeen, Sample, measured, report
-from benchmarks.many_hosts.serving import Counts, Server, serving
+from benchmarks.many_hosts.serving import Counts, Server, permit_open_files, serving
 from benchmarks.many_hosts.web import FORBIDDEN, Size, Web
 from benchmarks.settings import Settings
 
