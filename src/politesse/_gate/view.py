@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, Iterable
-from contextlib import asynccontextmanager
+from functools import partial
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,6 +24,7 @@ from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.judge import match_rules
 from politesse._gate.tdm import AgentReservations, with_reserved
+from politesse._gate.turn_context import TurnContext
 from politesse._log import GATE
 from politesse._pacing.turns import take, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
@@ -232,10 +233,7 @@ class AgentView:
         when_closed = self._agent.when_closed
         return ItemFilter(self._peek_or_invalid, self.check, key, max_pending, when_closed).run(source)
 
-    @asynccontextmanager
-    async def turn(
-        self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None
-    ) -> AsyncGenerator[Turn, None]:
+    def turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> TurnContext:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
         It covers one hop: request without following redirects, and take the next turn after leaving this one. The
@@ -259,8 +257,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
             ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
         """
-        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
-            yield turn
+        return TurnContext(partial(self.take_turn, url, max_wait_s=max_wait_s, exempt=exempt))
 
     async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
         """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it.

@@ -165,9 +165,10 @@ class Turn:
         self._entered = True
         if self._permit is not None:
             task = current_task()
-            if task is not None and not self.is_held_by(task):
+            if task is not None and (not self._holders or not self.is_held_by(task)):
                 self._holders = (*self._holders, ref(task))
-            _ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
+            others = entered_turns() if _ENTERED.get() else ()
+            _ENTERED.set((*[ref(turn) for turn in others if turn is not self], ref(self)))
         return self
 
     def __exit__(
@@ -235,8 +236,7 @@ def in_turn() -> bool:
 
 def entered_turns() -> list[Turn]:
     """Return the turns under way that the current task, or one that it descends from, has entered."""
-    turns = (entered() for entered in _ENTERED.get())
-    return [turn for turn in turns if turn is not None and turn.under_way]
+    return [turn for entered in _ENTERED.get() if (turn := entered()) is not None and turn.under_way]
 
 
 def holds_turn_at(host: str) -> bool:
@@ -251,7 +251,9 @@ def turn_in_the_way(pacer: Pacer, host: str) -> Turn | None:
     once: of the host, or of its address or domain where those are paced, at any gate of the same scope.
     """
     entered = entered_turns()
-    task = current_task() if entered else None
+    if not entered:
+        return None
+    task = current_task()
     held = [turn for turn in entered if turn.is_held_by(task)] if task is not None else []
     for line in pacer.lines(host) if held else ():
         in_line = [turn for turn in held if turn.is_in(line)]

@@ -125,14 +125,17 @@ async def take_uncounted(
 ) -> Turn:
     """Wait for a turn as ``take`` does; the verdict is neither counted nor published, except TOO_SLOW."""
     origin = Origin.of(url)
-    _refuse_to_wait_for_itself(gate, agent, pacer, origin, url)
+    if (held := agent.turn_in_the_way(origin.pacing_host)) is not None:
+        _refuse_to_wait_for_itself(gate, pacer, origin, url, held)
     deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
     checked_again = False
     while True:
-        made = await _check(gate, agent, clock, url, deadline_mono)
-        if made is None:
-            raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
-        verdict = made.verdict
+        verdict = gate.judged(url)
+        if verdict is not None:  # in one step with its basis, here and below: one that is read later may be another
+            made = _Made(verdict, agent.basis(origin), clock.monotonic(), clock.wall())
+        else:
+            made = await _learn(gate, agent, clock, origin, url, deadline_mono, max_wait_s)
+            verdict = made.verdict
         _close_if_refused(pacer, origin, verdict)
         request = _request(agent, origin, verdict)
         left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
@@ -157,11 +160,8 @@ async def take_uncounted(
         checked_again = True
 
 
-def _refuse_to_wait_for_itself(gate: Judging, agent: Basis, pacer: Pacer, origin: Origin, url: str) -> None:
-    """Raise TurnHeld if this task holds all the turns that its host grants at once; Disallowed if that is known."""
-    held = agent.turn_in_the_way(origin.pacing_host)
-    if held is None:
-        return
+def _refuse_to_wait_for_itself(gate: Judging, pacer: Pacer, origin: Origin, url: str, held: Turn) -> None:
+    """Raise TurnHeld for a task that holds all the turns that its host grants at once; Disallowed if that is known."""
     verdict = gate.judged(url)
     if verdict is not None:
         _close_if_refused(pacer, origin, verdict)
@@ -189,25 +189,29 @@ def _holds_still(gate: Judging, clock: Clock, made: _Made, *, unchanged: bool, c
     return verdict
 
 
-async def _check(gate: Judging, agent: Basis, clock: Clock, url: str, deadline_mono: float | None) -> _Made | None:
-    """Return the verdict and what it rests on; None if it does not come before the deadline."""
-    origin = Origin.of(url)
+async def _learn(
+    gate: Judging,
+    agent: Basis,
+    clock: Clock,
+    origin: Origin,
+    url: str,
+    deadline_mono: float | None,
+    max_wait_s: float | None,
+) -> _Made:
+    """Return a verdict that has to be fetched for; raises TooFar if it does not come before the deadline."""
 
     def made(verdict: Verdict) -> _Made:
         return _Made(verdict, agent.basis(origin), clock.monotonic(), clock.wall())
 
     async def check() -> _Made:
-        return made(await gate.learn(url))  # in one step: a basis that is read later may be another one
+        return made(await gate.learn(url))
 
-    verdict = gate.judged(url)
-    if verdict is not None:
-        return made(verdict)
     if deadline_mono is None:
         return await check()
     # A task that can be given up: what it waits for, as the fetch of robots.txt, goes on for the others.
     checking = asyncio.get_running_loop().create_task(check())
     if not await ends_within(clock, max(0.0, deadline_mono - clock.monotonic()), checking):
-        return None
+        raise TooFar(origin.pacing_host, NotYet(clock.wall(), Bound.ROBOTS_TXT), max_wait_s or 0.0)
     checked = checking.result()
     if agent.basis(origin) != checked.basis and (verdict := gate.judged(url)) is not None:
         return made(verdict)  # it changed between the end of that task and the next step of this one
