@@ -23,7 +23,7 @@ from politesse._gate.judge import Evidence, Judgement, judge, match_rules, match
 from politesse._log import GATE
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
-from politesse._pacing.turns import take_now, take_uncounted
+from politesse._pacing.turns import Taking, take_now
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.events import Decided, LongDelay, MatchingBounded
@@ -208,7 +208,7 @@ class Agent:
         """Wait for a turn as ``AgentView.take_turn`` does; the verdict is counted as ``try_turn`` says."""
         state = self.state
         state.check_usable()
-        return await take_uncounted(self, self, state.pacer, state.clock, url, max_wait_s)
+        return await Taking(self, self, state.pacer, state.clock, url, max_wait_s, counts=False).take()
 
     def wait_too_long(self, url: str, answer: NotYet) -> Verdict:
         """Return the verdict on a URL whose host is not waited for any longer, neither counted nor published."""
