@@ -14,6 +14,7 @@ No user sees an Agent: the methods of AgentView and Gatekeeper are the public on
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from dataclasses import replace
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
+from politesse.robots.pattern import is_plain
 from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict, utc
 
 if TYPE_CHECKING:
@@ -78,12 +80,12 @@ class Agent:
 
     def judged(self, url: str) -> Verdict | None:
         """Return what ``peek`` does, neither counted nor published."""
-        self.state.check_usable()
         place = url.find("/", 8)  # the third slash, as in ``AgentView.peek``
         if place > 0 and (entry := self._at_once.get(url[:place])) is not None:
             verdict = self._judged_at_once(url, url[place:], entry)
             if verdict is not None:
                 return verdict
+        self.state.check_usable()
         origin, target = split(url)
         settled = settle(self._policy(origin))
         if settled is not None:
@@ -107,12 +109,18 @@ class Agent:
             rules is None
             or now_mono >= entry.refresh_mono
             or now_wall >= entry.refresh_wall
+            or state.loop is not _get_running_loop()
             or (state.policies and entry.origin.pacing_host in state.policies)
         ):
             return None
         entry.used = True
-        match = match_rules(url, target, rules)
-        age_s = entry.age_s(now_mono, now_wall)
+        if is_plain(target) is not None and "/." not in target:
+            match = rules.decide(target)
+        else:
+            match = match_rules(url, target, rules)
+        age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
+        if wall_age_s > age_s:  # noqa: PLR1730 - as in ``AgentView.peek``
+            age_s = wall_age_s
         return Verdict(url, self.name, match.allowed or state.reports, match, entry.source, age_s, "", rules.site_usage)
 
     async def check(self, url: str) -> Verdict:
@@ -240,9 +248,11 @@ class Agent:
         """
         state = self.state
         entry = state.cache.entries.get(str(origin))
-        rules = None
-        if entry is not None and entry.answers(self.name):
-            rules = entry.rules.get(self.name, _NO_FILE)
+        rules = None if entry is None else entry.rules.get(self.name)
+        if rules is not None and rules.crawl_delay is None and not rules.request_rates:
+            return rules  # most state no pace: a turn saves four calls
+        if rules is None and entry is not None and entry.answers(self.name):
+            rules = _NO_FILE
         delay_s = self.too_long_s(rules)
         if delay_s is None:
             return rules

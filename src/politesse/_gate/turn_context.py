@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from politesse._checks import check_wait
 from politesse._gate.agent import Exemption
+from politesse._pacing.held import Turn
 from politesse._pacing.turns import Taking
 from politesse.origin import url_text
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from politesse._gate.agent import Agent
-    from politesse._pacing.held import Turn
     from politesse.origin import StrOrURL
     from politesse.ports import Permit
     from politesse.verdict import Verdict
@@ -48,7 +48,8 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
     def taken(self) -> Coroutine[object, object, Turn]:
         """Check what was given, and start to wait; raises what ``AgentView.turn`` says."""
         self._of.state.check_usable()
-        check_wait("max_wait_s", self._max_wait_s)
+        if self._max_wait_s is not None:
+            check_wait("max_wait_s", self._max_wait_s)
         if self._exempt is not None:
             self._gate = Exemption(self._of, self._exempt)
         self._url = url_text(self._given)
@@ -62,7 +63,7 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
 
     def _granted(self, verdict: Verdict, permit: Permit) -> Turn:
         """Return the turn, entered already if this is."""
-        turn = super()._granted(verdict, permit)
+        turn = Turn(verdict, permit, self._pacer, self._of.publish)
         if not self._entered:
             return turn
         self._turn = turn
@@ -73,4 +74,4 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
     ) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
-            turn.end()
+            turn.__exit__(exc_type, exc, traceback)

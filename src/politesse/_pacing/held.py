@@ -108,7 +108,8 @@ class Turn:
             return
         self._observed = True
         lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
-        self.may_close = self.may_close or status in CLOSING or bool(quota_fields(lower))
+        if status in CLOSING or (lower and quota_fields(lower)):
+            self.may_close = True
         self._permit.observe(status, lower)
 
     def claim(self) -> bool:
@@ -167,14 +168,17 @@ class Turn:
             task = current_task()
             if task is not None and (not self._holders or not self.is_held_by(task)):
                 self._holders = (*self._holders, ref(task))
-            others = entered_turns() if _ENTERED.get() else ()
-            _ENTERED.set((*[ref(turn) for turn in others if turn is not self], ref(self)))
+            others = [ref(turn) for turn in entered_turns() if turn is not self] if _ENTERED.get() else ()
+            _ENTERED.set((*others, ref(self)))
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.end()
+        entered = _ENTERED.get()
+        if len(entered) == 1 and entered[0]() is self:
+            _ENTERED.set(())  # so that the next turn of the task need not find out that this one has ended
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -182,7 +186,7 @@ class Turn:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.end()
+        self.__exit__(exc_type, exc, traceback)
 
     def __bool__(self) -> bool:
         return True
@@ -250,10 +254,10 @@ def turn_in_the_way(pacer: Pacer, host: str) -> Turn | None:
     That is so if this very task holds as many turns of one line in which the request would wait as there may be at
     once: of the host, or of its address or domain where those are paced, at any gate of the same scope.
     """
-    entered = entered_turns()
-    if not entered:
+    if not _ENTERED.get():
         return None
-    task = current_task()
+    entered = entered_turns()
+    task = current_task() if entered else None
     held = [turn for turn in entered if turn.is_held_by(task)] if task is not None else []
     for line in pacer.lines(host) if held else ():
         in_line = [turn for turn in held if turn.is_in(line)]

@@ -84,7 +84,7 @@ class Taking:
     """The wait for one turn; raises what ``AgentView.turn`` says. However often it is judged, that counts once.
 
     One object and one coroutine: each coroutine more, and each frame that waits, would cost every task that is resumed
-    (6 us less for a turn with 1,000 tasks waiting than with a coroutine for each step, as measured).
+    (14 % of a turn with 1,000 tasks waiting, as measured).
 
     Args:
         gate: judges the URL.
@@ -149,8 +149,7 @@ class Taking:
                     verdict = await self._learn(origin, deadline_mono)
                 else:
                     self._note(origin, verdict)
-                _close_if_refused(self._pacer, origin, verdict)
-                request = _request(self._agent, origin, verdict)
+                request = _request(self._agent, self._pacer, origin, verdict)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await self._pacer.start(request, left_s)
                 if not permit.waited:
@@ -187,7 +186,8 @@ class Taking:
                 elif usable and self._checked_again:
                     holds = verdict  # fetched for this turn
             if holds is not None:
-                _close_if_refused(self._pacer, origin, holds)
+                if not holds.allowed or holds.source is None or holds.source.of_host:
+                    _close_if_refused(self._pacer, origin, holds)
                 if holds is verdict or self._agent.pace_rules(origin) is pace:
                     return self._granted(holds, permit)
         except BaseException:
@@ -241,12 +241,14 @@ def take_now(
     if verdict is None:
         agent.ask_ahead(origin)
         return NotYet(clock.wall(), Bound.ROBOTS_TXT)
-    _close_if_refused(pacer, origin, verdict)
-    permit = pacer.try_start(_request(agent, origin, verdict))
+    permit = pacer.try_start(_request(agent, pacer, origin, verdict))
     return permit if isinstance(permit, NotYet) else Turn(verdict, permit, pacer, agent.publish)
 
 
-def _request(agent: Basis, origin: Origin, verdict: Verdict) -> TurnRequest:
+def _request(agent: Basis, pacer: Pacer, origin: Origin, verdict: Verdict) -> TurnRequest:
+    """Return the request for a turn; raises Disallowed."""
+    if not verdict.allowed or verdict.source is None or verdict.source.of_host:  # mostly, the call is saved
+        _close_if_refused(pacer, origin, verdict)
     return TurnRequest(origin.pacing_host, str(origin), verdict.agent, agent.pace_rules(origin), verdict.url)
 
 
