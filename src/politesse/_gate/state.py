@@ -96,8 +96,10 @@ class GateState:
 
     def check_usable(self) -> None:
         """Raise ClosedError if the gate was closed, WrongEventLoop if another event loop than its own is running."""
-        self.check_open()
-        self.check_loop()
+        if self.closing is None:
+            self.check_open()
+        if self.loop is None or self.loop is not _get_running_loop():
+            self.check_loop()
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop if another event loop is running than that of the first use. No loop at all is fine."""

@@ -12,20 +12,19 @@ from __future__ import annotations
 import asyncio
 from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, Iterable
-from contextlib import asynccontextmanager
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from yarl import URL
 
-from politesse._checks import check_least, check_wait, wrong_type
-from politesse._gate.agent import Agent, Exemption
+from politesse._checks import check_least, wrong_type
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.judge import match_rules
 from politesse._gate.tdm import AgentReservations, with_reserved
+from politesse._gate.turn_context import TurnContext
 from politesse._log import GATE
-from politesse._pacing.turns import take, take_now
+from politesse._pacing.turns import take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse._text import type_name
 from politesse.errors import InvalidURL
@@ -36,6 +35,7 @@ from politesse.verdict import NotYet, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from politesse._gate.agent import Agent
     from politesse._gate.assemble import GateParts
     from politesse._gate.identity import Identity
     from politesse._pacing.held import Turn
@@ -232,10 +232,7 @@ class AgentView:
         when_closed = self._agent.when_closed
         return ItemFilter(self._peek_or_invalid, self.check, key, max_pending, when_closed).run(source)
 
-    @asynccontextmanager
-    async def turn(
-        self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None
-    ) -> AsyncGenerator[Turn, None]:
+    def turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> TurnContext:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
         It covers one hop: request without following redirects, and take the next turn after leaving this one. The
@@ -259,18 +256,14 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
             ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
         """
-        with await self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
-            yield turn
+        return TurnContext(self._agent, url, max_wait_s, exempt)
 
     async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
         """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it.
 
         No task holds it before it is entered, so that one task can take turns for others. Raises what ``turn`` raises.
         """
-        self._state.check_usable()
-        check_wait("max_wait_s", max_wait_s)
-        gate = self._agent if exempt is None else Exemption(self._agent, exempt)
-        return await take(gate, self._agent, self._state.pacer, self._state.clock, url_text(url), max_wait_s)
+        return await TurnContext(self._agent, url, max_wait_s, exempt).taken()
 
     def try_turn(self, url: StrOrURL) -> Turn | NotYet:
         """Return a turn if there is one now, else when there may be one. It waits for nothing.

@@ -26,7 +26,7 @@ from politesse.events import TurnDropped
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from politesse.events import Event
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Verdict
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+_NO_TURNS: Final[Sequence[Turn]] = ()
 
 
 class Turn:
@@ -108,7 +109,8 @@ class Turn:
             return
         self._observed = True
         lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
-        self.may_close = self.may_close or status in CLOSING or bool(quota_fields(lower))
+        if status in CLOSING or (lower and quota_fields(lower)):
+            self.may_close = True
         self._permit.observe(status, lower)
 
     def claim(self) -> bool:
@@ -165,9 +167,9 @@ class Turn:
         self._entered = True
         if self._permit is not None:
             task = current_task()
-            if task is not None and not self.is_held_by(task):
+            if task is not None and (not self._holders or not self.is_held_by(task)):
                 self._holders = (*self._holders, ref(task))
-            _ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
+            _ENTERED.set((*[ref(turn) for turn in entered_turns() if turn is not self], ref(self)))
         return self
 
     def __exit__(
@@ -181,7 +183,7 @@ class Turn:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.end()
+        self.__exit__(exc_type, exc, traceback)
 
     def __bool__(self) -> bool:
         return True
@@ -233,10 +235,15 @@ def in_turn() -> bool:
     return bool(entered_turns())
 
 
-def entered_turns() -> list[Turn]:
+def entered_turns() -> Sequence[Turn]:
     """Return the turns under way that the current task, or one that it descends from, has entered."""
-    turns = (entered() for entered in _ENTERED.get())
-    return [turn for turn in turns if turn is not None and turn.under_way]
+    entered = _ENTERED.get()
+    if not entered:
+        return _NO_TURNS
+    turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
+    if not turns:
+        _ENTERED.set(())  # so that this is found out once: a turn that has ended does not begin again
+    return turns
 
 
 def holds_turn_at(host: str) -> bool:
@@ -251,7 +258,9 @@ def turn_in_the_way(pacer: Pacer, host: str) -> Turn | None:
     once: of the host, or of its address or domain where those are paced, at any gate of the same scope.
     """
     entered = entered_turns()
-    task = current_task() if entered else None
+    if not entered:
+        return None
+    task = current_task()
     held = [turn for turn in entered if turn.is_held_by(task)] if task is not None else []
     for line in pacer.lines(host) if held else ():
         in_line = [turn for turn in held if turn.is_in(line)]

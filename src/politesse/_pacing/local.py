@@ -226,7 +226,12 @@ class LocalPacer:
         elapsed_s = permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
-        bearing = slot.heard(now_mono, now_wall)
+        bearing = slot.bearing
+        if bearing is None:
+            bearing = slot.heard(now_mono, now_wall)
+        else:  # as ``heard``, without the call
+            bearing.follow(now_mono, now_wall)
+            slot.ready_for = None
         jitter = interval_s = 0.0  # they count for a closing only, and take time
         if status in CLOSING or bearing.backoff_s:
             jitter, interval_s = self._jitter(), slot.pace_of(permit.agent, now_wall).interval_s
@@ -344,7 +349,8 @@ class LocalPacer:
             slot.waiters.move_to_end(waiter, last=False)
         if is_head:
             self._arm(slot)
-        self._look_behind(slot.holder, now_mono)
+        if slot.holder is not None:
+            self._look_behind(slot.holder, now_mono)
         if (wait_s := self._ready_mono(slot, agent) - now_mono) > LONG_S:
             self._reports.waits(slot, waiter, wait_s, slot.bound_by)
         return waiter, alarm
@@ -355,7 +361,9 @@ class LocalPacer:
         if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, waiter.agent, now_mono):
             permit = self._stamp(slot, waiter.agent, waiter.url, now_mono)
             permit.waited = True
-            self._reports.waited(slot, waiter, now_mono - waiter.joined_mono)
+            waited_s = now_mono - waiter.joined_mono
+            if waited_s > LONG_S or slot.long_wait is not None:
+                self._reports.waited(slot, waiter, waited_s)
             return permit
         if waiter.error is not None:
             raise waiter.error
@@ -369,7 +377,10 @@ class LocalPacer:
             return
         # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
         if slot.waiters:
-            at_mono = self._ready_mono(slot, next(iter(slot.waiters)).agent)
+            agent = next(iter(slot.waiters)).agent
+            if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call
+                slot.schedule(agent, self._monotonic(), self._wall())
+            at_mono = slot.ready_mono
         elif slot.watchers:
             at_mono = min(self._ready_mono(slot, agent) for agent, _ in slot.watchers)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._cache.fetching import fetch_guarded, follow
 from politesse._cache.files import SiteFile, SiteFiles
-from politesse._pacing.turns import Basis, Gate, Judging, take
+from politesse._pacing.turns import Basis, Gate, Judging, Taking
 from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
 from politesse.errors import Disallowed, TurnHeld
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
@@ -228,7 +228,7 @@ class PageFetcher:
 
     async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
-        with await take(self._agent, self._agent, self._pacer, self._clock, hop.url, None) as turn:
+        with await Taking(self._agent, self._agent, self._pacer, self._clock, hop.url, None).take() as turn:
             result = await self._admission.run(hop, lambda: fetch_guarded(self._fetcher, hop, self._publisher))
             if result.status is not None:
                 turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)

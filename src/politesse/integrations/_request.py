@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from politesse._gate.view import AgentView, agent_of
-from politesse._pacing.held import claim_turn
+from politesse._pacing.held import claim_turn, in_turn
 from politesse._text import shortened
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
@@ -14,8 +14,9 @@ from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, MutableMapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, MutableMapping
 
+    from politesse._gate.agent import Agent
     from politesse._gate.identity import Identity
     from politesse._pacing.held import Turn
 
@@ -58,10 +59,12 @@ class OpenTurns(set["Turn"]):
             self.end(turn)
 
 
-async def turn_for(
+def turn_for(
     gate: AgentView, url: str, spelt: Callable[[str], str], *, max_wait_s: float | None, exempt: str | None = None
-) -> Turn:
-    """Return the turn that the task holds for ``url`` and has not used yet, or else wait for one.
+) -> Coroutine[object, object, Turn]:
+    """Return the turn that the task holds for ``url`` and has not used yet, or else wait for one; to be awaited.
+
+    No coroutine itself: most tasks hold none, and wait in that of the new turn alone.
 
     Args:
         gate: judges and paces.
@@ -75,9 +78,15 @@ async def turn_for(
     """
     agent = agent_of(gate)
     agent.state.check_usable()
-    turn = claim_turn(agent.state.pacer, agent.name, lambda held: held == url or spelt(held) == url)
-    if turn is None:
-        return await gate.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
+    if in_turn():
+        turn = claim_turn(agent.state.pacer, agent.name, lambda held: held == url or spelt(held) == url)
+        if turn is not None:
+            return _claimed(agent, turn, url)
+    return gate.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
+
+
+async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
+    """Return a turn that the task holds, if ``url`` may be requested in it; raises Disallowed."""
     if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
         verdict = await agent.learn(url)  # what is sent may match other rules than what was judged
         if not verdict:

@@ -97,6 +97,11 @@ _MAX_SHOWN: Final = 200  # characters of a URL
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 
 
+def is_traced() -> bool:
+    """Return whether the current task makes a request that is traced."""
+    return _TRACED.get() is not None
+
+
 async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: str, *, turn: bool) -> ClientResponse:
     """Call ``handler`` for a request that was judged as ``url``, with or without a turn."""
     traced = _TRACED.get()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from politesse._checks import check_types, check_wait
 from politesse._gate.view import AgentView, agent_of
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, check_gate, introduce, turn_for
 from politesse.integrations.aiohttp.bypass import send_judged, tracing
-from politesse.integrations.aiohttp.sending import DEFAULT_USER_AGENTS, ClientDisallowed, client_errors, send
+from politesse.integrations.aiohttp.sending import DEFAULT_USER_AGENTS, ClientDisallowed, client_error, send
 from politesse.integrations.aiohttp.urls import sent_url, spelt_url
 
 if TYPE_CHECKING:
@@ -77,11 +77,13 @@ class RobotsMiddleware:
         introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
         if self._pace:
             return await self._in_turn(request, handler)
-        with client_errors():
+        try:
             url = sent_url(request)
             verdict = self._gate.peek(url)  # a known answer costs no coroutine
             if verdict is None:
                 verdict = await self._gate.check(url)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
         if not verdict:
             raise ClientDisallowed(verdict)
         return await send_judged(request, handler, url, turn=False)
@@ -107,7 +109,9 @@ class RobotsMiddleware:
         previous: ClientResponse | None = getattr(request, "response", None)
         if previous is not None:
             previous.release()  # an outer middleware repeats the request, for example to answer a challenge
-        with client_errors():
+        try:
             turn = await turn_for(self._gate, sent_url(request), spelt_url, max_wait_s=self._max_wait_s)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
         total_s = request.session.timeout.total
         return await send(request, handler, turn, self._turns, total_s=total_s, closes=False)

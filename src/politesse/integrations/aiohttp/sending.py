@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,14 +11,12 @@ from aiohttp.http import SERVER_SOFTWARE
 
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, introduce, turn_for
-from politesse.integrations.aiohttp.bypass import send_judged
+from politesse.integrations.aiohttp.bypass import is_traced, send_judged
 from politesse.integrations.aiohttp.dropped import OpenResponse, collect_when_dropped
 from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url, spelt_url
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse._gate.view import AgentView
@@ -46,15 +43,11 @@ class ClientDisallowed(Disallowed, aiohttp.ClientError):
     """
 
 
-@contextmanager
-def client_errors() -> Generator[None, None, None]:
-    """Raise ClientDisallowed for Disallowed and ClientInvalidURL for InvalidURL."""
-    try:
-        yield
-    except Disallowed as error:
-        raise ClientDisallowed(error.verdict) from None
-    except InvalidURL as error:
-        raise ClientInvalidURL(error.url, error.problem) from None
+def client_error(error: Disallowed | InvalidURL) -> ClientDisallowed | ClientInvalidURL:
+    """Return the error of the gate as one of aiohttp as well."""
+    if isinstance(error, Disallowed):
+        return ClientDisallowed(error.verdict)
+    return ClientInvalidURL(error.url, error.problem)
 
 
 async def send(
@@ -84,23 +77,24 @@ async def send(
         turn.give_back()
         raise ClosedError(f"{request.method} {turn.url!r:.200}: the session was closed before the request was sent")
     turns.begin(turn)
-    end = partial(turns.end, turn)
     try:
-        response = await send_judged(request, handler, turn.url, turn=True)
+        # Mostly, the coroutine of ``send_judged`` is saved.
+        sending = send_judged(request, handler, turn.url, turn=True) if is_traced() else handler(request)
+        response = await sending
         turn.observe(response.status, response.headers)
         connection = response.connection
         if connection is None or response.status == _SWITCHING_PROTOCOLS:
-            end()
+            turns.end(turn)
         else:
             opened = OpenResponse(response, turn, turns)
             connection.add_callback(opened.released)
             if total_s is not None and total_s > 0:  # aiohttp reads 0 as no timeout, too
-                close = connection.close if closes else end
+                close = connection.close if closes else partial(turns.end, turn)
                 alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, opened.give_up, close)
                 connection.add_callback(alarm.cancel)
             collect_when_dropped(response)
     except BaseException:
-        end()
+        turns.end(turn)
         raise
     return response
 
@@ -147,8 +141,12 @@ class RequestTurns:
 
     async def prepare(self, url: str) -> None:
         """Take the turn of the first hop before the request starts."""
-        with client_errors():
-            self._prepared = await self._turn_for(url, self._exempt)
+        try:
+            self._prepared = await turn_for(
+                self._gate, url, spelt_url, max_wait_s=self._max_wait_s, exempt=self._exempt
+            )
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
         self._prepared_url = url
         if self._exempt is not None:
             self._exempt_host = Origin.of(url).pacing_host
@@ -159,8 +157,13 @@ class RequestTurns:
         if previous is not None:
             previous.release()
         introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
-        with client_errors():
-            turn = await self._turn(sent_url(request))
+        try:
+            url = sent_url(request)
+            turn, self._prepared = self._prepared, None
+            if turn is None or self._prepared_url != url:
+                turn = await self._another_turn(url, turn)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
         self._response = await send(request, handler, turn, self._turns, total_s=self._total_s, closes=True)
         return self._response
 
@@ -182,16 +185,11 @@ class RequestTurns:
         if response is not None:
             response.close()
 
-    async def _turn(self, url: str) -> Turn:
-        prepared, self._prepared = self._prepared, None
+    async def _another_turn(self, url: str, prepared: Turn | None) -> Turn:
+        """Take a turn for a URL that is not that of the prepared turn."""
         if prepared is not None:
-            if self._prepared_url == url:
-                return prepared
             prepared.give_back()  # a middleware has changed the URL
         exempt = self._exempt
         if exempt is not None and Origin.of(url).pacing_host != self._exempt_host:
             exempt = None  # the exemption does not cover the other host of a redirect
-        return await self._turn_for(url, exempt)
-
-    async def _turn_for(self, url: str, exempt: str | None) -> Turn:
         return await turn_for(self._gate, url, spelt_url, max_wait_s=self._max_wait_s, exempt=exempt)

@@ -313,6 +313,7 @@ def _first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> st
             built = built.extend_query(params)
         if built.scheme not in {"http", "https", "ws", "wss"} or not built.raw_host:
             return None
-        return judged_url(built.with_user(None).with_fragment(None))
+        # No copy without userinfo, and none without the fragment, which is not judged: yarl keeps its parts by object.
+        return judged_url(built.with_user(None) if "@" in built.raw_authority else built)
     except (ValueError, TypeError):
         return None
