@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ROUNDED_UP: Final = 8  # memory is allocated in steps of 16 octets
+_STEP: Final = 16  # octets in which memory is allocated
 
 
 def memory_of(objects: Iterable[object]) -> int:
     """Return the memory that objects take, without what they refer to; empty ones are shared and count nothing."""
-    sizes = [getsizeof(one) for one in objects if one]
-    return sum(sizes) + _ROUNDED_UP * len(sizes)
+    return sum([getsizeof(one) + _STEP - 1 & -_STEP for one in objects if one])

@@ -304,5 +304,5 @@ def metered_matcher(pattern: str) -> Callable[[Sequence[Meter]], bool]:
     return lambda forms: forms[0].pay(_PER_IN_QUESTION) and matches(forms[0].target)
 
 
-NO_WILDCARDS: Final = Wildcards((), RuleTable(()))
+NO_WILDCARDS: Final = Wildcards((), RuleTable((), ()))
 """Shared by the files without wildcards."""

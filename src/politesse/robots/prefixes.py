@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse._memory import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_MAX_OCTET: Final = 255
-
 
 def flat(numbers: Sequence[int]) -> Sequence[int]:
     """Return numbers from 0 on in as little memory as they need: an octet for each, or four."""
-    return bytes(numbers) if max(numbers, default=0) <= _MAX_OCTET else array("I", numbers)
+    try:
+        return bytes(numbers)
+    except ValueError:
+        return array("I", numbers)
 
 
 def _enclosing(prefixes: Sequence[str]) -> Sequence[int]:
     """Return, for each sorted prefix, the index of the longest other one that it starts with, plus one; 0 for none."""
+    if not any(map(str.startswith, prefixes[1:], prefixes)):
+        # What encloses a prefix encloses all between the two, and so the next one. Most files have no such pair: this
+        # saves 6 % of the first question.
+        return bytes(len(prefixes))
     links: list[int] = []
     for place, prefix in enumerate(prefixes):
         link = place

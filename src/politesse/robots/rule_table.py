@@ -10,7 +10,7 @@ from politesse.robots.prefixes import flat
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from politesse.robots.line import FieldRow
 
@@ -19,31 +19,35 @@ NO_RULE: Final = -1
 """Place of the lack of a rule, which every rule outranks."""
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 
-_AS_IT_IS: Final[dict[int, str]] = {}  # shared by the files in which each value is in normal form
+_AS_IT_IS: Final[dict[int, str]] = {}  # shared by the files whose values are all in normal form
 
 
 class RuleTable:
     """Rules of one agent, each at a place from 0 on.
 
     Args:
-        rules: path pattern in normal form, and row, of each.
+        patterns: path patterns in normal form.
+        rows: row of each.
 
     Attributes:
-        patterns: path patterns, by place.
+        patterns: the same, by place.
         matches: known matches by place; behind them, at NO_RULE, the one without a rule.
     """
 
     __slots__ = ("_names", "_numbers", "_values", "matches", "patterns")
 
-    def __init__(self, rules: Iterable[tuple[str, FieldRow]]) -> None:
-        rules = list(rules)
-        self.patterns = tuple([pattern for pattern, _ in rules])
-        self._numbers = flat([row[0] for _, row in rules])
-        self._names = tuple([row[1] for _, row in rules])
-        spelled = ((place, row[2].strip(BLANKS)) for place, (_, row) in enumerate(rules))
-        self._values = {place: value for place, value in spelled if value != self.patterns[place]} or _AS_IT_IS
-        self.matches: list[Match | None] = [None] * len(rules)
+    def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow]) -> None:
+        self.patterns = tuple(patterns)
+        self._numbers = flat([row[0] for row in rows])
+        self._names = tuple([row[1] for row in rows])
+        spelled = tuple([row[2].strip(BLANKS) for row in rows])
+        self._values = _AS_IT_IS if spelled == self.patterns else self._differing(spelled)
+        self.matches: list[Match | None] = [None] * len(self.patterns)
         self.matches.append(NO_RULE_MATCH)
+
+    def _differing(self, values: Iterable[str]) -> dict[int, str]:
+        pairs = zip(values, self.patterns, strict=True)
+        return {place: value for place, (value, pattern) in enumerate(pairs) if value != pattern}
 
     def __len__(self) -> int:
         return len(self.patterns)
@@ -69,7 +73,9 @@ class RuleTable:
     def ranks(self) -> Sequence[int]:
         """Return, by place, how specific each rule is: by octets, at one length an Allow first; 0 at NO_RULE."""
         named = zip(self.patterns, self._names, strict=True)
-        return flat([*[2 * len(pattern) + (name.field == ALLOW) for pattern, name in named], 0])
+        ranks = [2 * len(pattern) + (name.field == ALLOW) for pattern, name in named]
+        ranks.append(0)
+        return flat(ranks)
 
     @property
     def weight_bytes(self) -> int:

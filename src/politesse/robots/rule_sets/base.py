@@ -96,7 +96,7 @@ class RuleSet(ABC):
     ) -> None:
         self._matching = matching
         said = directives.values
-        self.crawl_delay = max(_of_kind(float, said), default=None)
+        self.crawl_delay = max(_of_kind(float, said), default=None) if said else None
         self.request_rates = _of_kind(RequestRate, said)
         self.visit_times = _of_kind(TimeWindow, said)
         timed = self.request_rates or self.visit_times
@@ -136,9 +136,11 @@ class RuleSet(ABC):
             plain = match_plain_url(url)  # type: ignore[arg-type] # a check of the type would cost every str
         except TypeError:
             return self.match(url).allowed
-        if plain is not None and "/." not in (target := plain[1]):
+        if plain is None:
+            return self._match_text(url_text(url)).allowed
+        if "/." not in (target := plain[1]):
             return self.decide(target).allowed  # as match does, one call less
-        return self.match(url).allowed
+        return self.judge(target).allowed
 
     def match(self, url: StrOrURL) -> Match:
         """Return whether a URL or target may be requested, and the rule that decided.
@@ -154,12 +156,12 @@ class RuleSet(ABC):
             plain = match_plain_url(url)  # type: ignore[arg-type] # as above
         except TypeError:
             return self.match(url_text(url))
-        if plain is not None:
-            return self.judge(plain[1])
-        url = url_text(url)
-        if (simple := match_simple_url(url)) is not None:
-            return self.judge(simple[1])
-        return self.judge(target_of(url))
+        return self._match_text(url_text(url)) if plain is None else self.judge(plain[1])
+
+    def _match_text(self, url: str) -> Match:
+        """Return the match of a URL that is not plain, or of a target."""
+        simple = match_simple_url(url)
+        return self.judge(target_of(url) if simple is None else simple[1])
 
     def usage(self, url: StrOrURL) -> Usage | None:
         """Return what the file says about the use of a URL or target; None if it may not be requested.

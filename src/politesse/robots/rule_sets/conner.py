@@ -100,7 +100,7 @@ class ConnerRuleSet(RuleSet):
             field, value = row[1].field, row[2].strip(BLANKS)
             if value and not rule_quirks(field, value, leading) and not (general and field == ALLOW):
                 rules.setdefault((normalise(value), field), row)
-        self._table = table = RuleTable((pattern, row) for (pattern, _), row in rules.items())
+        self._table = table = RuleTable([pattern for pattern, _ in rules], rules.values())
         self._first_general = FirstPrefix(table.patterns if general else ())
         places = range(0 if general else len(table))
         allows = [place for place in places if table.allows(place)]

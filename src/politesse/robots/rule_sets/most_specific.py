@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from politesse._constants import ROBOTS_TXT
 from politesse._memory import memory_of
 from politesse._text import BLANKS
+from politesse.origin import MAX_URL_LENGTH
 from politesse.robots.metered import NO_WILDCARDS, Candidate, Meter, Wildcards
-from politesse.robots.pattern import is_literal, is_plain, match_form
+from politesse.robots.pattern import is_literal, is_normal, is_plain, match_form, match_normal_url
 from politesse.robots.prefixes import PrefixIndex, flat
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
 from politesse.robots.rule_table import ALLOW, NO_RULE, RuleTable
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _NONE_EXACT: Final[dict[str, int]] = {}  # shared by the files without whole paths
+_UNRANKED: Final = b"\x00"  # shared by the files with plain prefixes only: nothing is compared but the end, NO_RULE
 _NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where the tables are built
 
 
@@ -63,9 +65,16 @@ class MostSpecificRuleSet(RuleSet):
         "_wildcards",
     )
 
+    def _match_text(self, url: str) -> Match:
+        """Do as ``RuleSet._match_text`` does, without a second look at escapes in normal form."""
+        normal = match_normal_url(url) if url.isascii() else None
+        if normal is not None and "/." not in (target := normal[1]) and len(target) <= MAX_URL_LENGTH:
+            return self.decide(target)
+        return super()._match_text(url)
+
     def judge(self, target: str) -> Match:
         """Do as ``RuleSet.judge`` does; wildcards are compared with the query as it was written, too."""
-        if is_plain(target) is not None and "/." not in target:
+        if is_normal(target):
             return self.decide(target)
         normal = self._matching.normalise_target(target)
         self._built()
@@ -196,23 +205,24 @@ class MostSpecificRuleSet(RuleSet):
         return self._table
 
     def _build(self, rules: dict[str, FieldRow]) -> None:
-        self._table = table = RuleTable(rules.items())
+        self._table = table = RuleTable(rules, rules.values())
         self._matches = table.matches  # for decide, to save a call
-        self._ranks = ranks = table.ranks()
-        wildcards: list[Candidate] = []
-        literals: dict[str, int] = {}
+        literals = dict(zip(rules, range(len(rules)), strict=True))
         exact: dict[str, int] = {}
-        for place, pattern in enumerate(rules):
-            form = match_form(pattern) if "*" in pattern or "%" in pattern else pattern
+        wildcards: list[Candidate] = []
+        others = [pattern for pattern in rules if "*" in pattern or "%" in pattern or pattern[-1] == "$"]
+        # Of two rules that match the same targets, the one that decides is kept. Plain prefixes are all different.
+        self._ranks = ranks = table.ranks() if others else _UNRANKED
+        for pattern in others:
+            place, form = literals.pop(pattern), match_form(pattern)
             if not is_literal(form):
                 wildcard = wildcard_of(form)
                 wildcards.append((wildcard.needle, wildcard, place))
-                continue
-            # Every target starts with "/". The only shorter form is that of a pattern that was all stars.
-            known, text = (exact, form[:-1]) if form.endswith("$") else (literals, form or "/")
-            # Of two rules that match the same targets, the one that decides.
-            if text not in known or ranks[place] > ranks[known[text]]:
-                known[text] = place
+            elif form[-1:] == "$":
+                _keep_stronger(exact, form[:-1], place, ranks)
+            else:
+                # Every target starts with "/". The only shorter form is that of a pattern that was all stars.
+                _keep_stronger(literals, form or "/", place, ranks)
         self._exact = exact or _NONE_EXACT
         self._build_literals(literals)
         self._build_wildcards(wildcards)
@@ -223,11 +233,13 @@ class MostSpecificRuleSet(RuleSet):
         self._root = literals.pop("/", NO_RULE)
         self._literals = PrefixIndex(literals)
         self._prefixes, self._enclosing = self._literals.prefixes, self._literals.links  # for decide, to save a call
-        best: list[int] = []
-        for prefix, link in zip(self._prefixes, self._enclosing, strict=True):
-            # "/a*$" has more octets than "/ab", and matches all that it does.
-            around, own = best[link - 1] if link else self._root, literals[prefix]
-            best.append(around if ranks[around] > ranks[own] else own)
+        best = [literals[prefix] for prefix in self._prefixes]
+        if ranks is not _UNRANKED:
+            for index, link in enumerate(self._enclosing):
+                # "/a*$" has more octets than "/ab", and matches all that it does.
+                around = best[link - 1] if link else self._root
+                if ranks[around] > ranks[best[index]]:
+                    best[index] = around
         self._best = flat(best)
 
     def _build_wildcards(self, wildcards: list[Candidate]) -> None:
@@ -243,6 +255,13 @@ class MostSpecificRuleSet(RuleSet):
     def _tables_bytes(self) -> int:
         exact = memory_of((self._exact, *self._exact)) if self._exact else 0
         return self._literals.weight_bytes + memory_of((self._best, self._ranks)) + exact + self._wildcards.weight_bytes
+
+
+def _keep_stronger(places: dict[str, int], text: str, place: int, ranks: Sequence[int]) -> None:
+    known = places.get(text)
+    # At one rank the first one of the file counts, and its place is the smaller one.
+    if known is None or (ranks[place], -place) > (ranks[known], -known):
+        places[text] = place
 
 
 def _rank(match: Match) -> int:

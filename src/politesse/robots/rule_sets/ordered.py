@@ -65,7 +65,7 @@ class FirstMatchRuleSet(RuleSet):
             path = self._path(value)
             if path and not rule_quirks(row[1].field, value, matching.leading):
                 rules.setdefault(matching.normalise_pattern(path), row)
-        self._table = RuleTable(rules.items())
+        self._table = RuleTable(rules, rules.values())
         self._first_prefix = FirstPrefix(rules)
         return sys.maxsize  # no wildcards: nothing to count
 
