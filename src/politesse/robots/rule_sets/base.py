@@ -109,21 +109,24 @@ class RuleSet(ABC):
         self._weight_bytes = 0
         self._unmetered_octets = self._compile(rows)
 
+    def prepare(self) -> None:
+        """Build the tables and weigh them, which the first question and the first look at the weight would do."""
+        self._weight_bytes = (
+            getsizeof(self)
+            + self._built().weight_bytes
+            + self._tables_bytes()
+            + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times))
+            + memory_of(self.comments)
+            + self.timetable.weight_bytes
+            + self.sitemap_lines.weight_bytes
+            + (0 if self.site_usage is None else self.site_usage.weight_bytes)
+        )
+
     @property
     def weight_bytes(self) -> int:
         """See the class."""
         if not self._weight_bytes:
-            table = self._built()
-            self._weight_bytes = (
-                getsizeof(self)
-                + table.weight_bytes
-                + self._tables_bytes()
-                + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times))
-                + memory_of(self.comments)
-                + self.timetable.weight_bytes
-                + self.sitemap_lines.weight_bytes
-                + (0 if self.site_usage is None else self.site_usage.weight_bytes)
-            )
+            self.prepare()
         return self._weight_bytes
 
     def allowed(self, url: StrOrURL) -> bool:
