@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from politesse._checks import checked_names, wrong_type
 from politesse.robots.agents import EVERYBODY, checked_agent
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.origin import Origin
+
+
+_BODY: Final = (bytes, bytearray, str)
 
 
 class RobotsTxt:
@@ -55,6 +58,7 @@ class RobotsTxt:
         self.origin = origin
         self._text, self._quirks = decode(body, self._traits.syntax.max_octets)
         self._outline = Outline(self._text, self._traits.syntax, self._traits.grouping)
+        self.sitemap_lines = SitemapLines(self._outline.listed) if self._outline.listed else NO_SITEMAPS
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
@@ -69,7 +73,7 @@ class RobotsTxt:
         Raises:
             ConfigurationTypeError: the body or the dialect has the wrong type.
         """
-        if not isinstance(body, bytes | bytearray | str):
+        if not isinstance(body, _BODY):
             raise wrong_type("body", body, "bytes or a str")
         if not isinstance(dialect, Dialect):
             raise wrong_type("dialect", dialect, "a Dialect")
@@ -103,11 +107,6 @@ class RobotsTxt:
     def sitemaps(self) -> list[str]:
         """See the class."""
         return self._outline.sitemaps
-
-    @cached_property
-    def sitemap_lines(self) -> SitemapLines:
-        """See the class."""
-        return SitemapLines(self._outline.listed) if self._outline.listed else NO_SITEMAPS
 
     @property
     def clean_params(self) -> CleanParams:

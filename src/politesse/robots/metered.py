@@ -72,12 +72,8 @@ _PER_OCTET: Final = 8  # to collect the distinct octets of a target
 
 
 # The characters of normal form, from the rarest in targets on: any order is correct, this one is fast.
-_RARITY: Final = {
-    character: rank
-    for rank, character in enumerate(
-        "~!'()[],;@:+$*?=&%QZXJKVYWUHGFLMNRTPIEOSDBCA_qjzxkvywfbgumhpdlrcnotsaie0987654321.-/"
-    )
-}
+_RAREST_FIRST: Final = "~!'()[],;@:+$*?=&%QZXJKVYWUHGFLMNRTPIEOSDBCA_qjzxkvywfbgumhpdlrcnotsaie0987654321.-/"
+_RARITY: Final = {character: rank for rank, character in enumerate(_RAREST_FIRST)}
 
 
 class Wildcards:
@@ -170,7 +166,8 @@ class _Questions:
 
 
 def _rarest(needle: str) -> str:
-    return min(needle, key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
+    """Return the rarest character of a needle; without a needle, one that every target has."""
+    return _RAREST_FIRST[min(map(_RARITY.__getitem__, needle))] if needle else "/"
 
 
 def _unmetered_octets(candidates: Iterable[Candidate]) -> int:

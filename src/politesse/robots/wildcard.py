@@ -124,4 +124,4 @@ def wildcard_of(form: str) -> Wildcard:
     """Return the wildcard for a result of ``match_form`` that is not literal."""
     if "*" not in form:
         form += "*"  # a pattern that ends within an escape
-    return _CutEscapes(form) if _CUT_BEHIND_A_DIGIT.search(form) is not None else Wildcard(form)
+    return _CutEscapes(form) if "%" in form and _CUT_BEHIND_A_DIGIT.search(form) is not None else Wildcard(form)
