@@ -163,6 +163,8 @@ class RuleSet(ABC):
 
     def _match_text(self, url: str) -> Match:
         """Return the match of a URL that is not plain, or of a target."""
+        if url[:1] == "/":
+            return self.judge(url)
         simple = match_simple_url(url)
         return self.judge(target_of(url) if simple is None else simple[1])
 

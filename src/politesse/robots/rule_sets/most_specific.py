@@ -67,7 +67,7 @@ class MostSpecificRuleSet(RuleSet):
 
     def _match_text(self, url: str) -> Match:
         """Do as ``RuleSet._match_text`` does, without a second look at escapes in normal form."""
-        normal = match_normal_url(url) if url.isascii() else None
+        normal = match_normal_url(url) if url[:1] != "/" and url.isascii() else None
         if normal is not None and "/." not in (target := normal[1]) and len(target) <= MAX_URL_LENGTH:
             return self.decide(target)
         return super()._match_text(url)
