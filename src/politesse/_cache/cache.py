@@ -209,7 +209,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _drop(self, key: str) -> None:
         """Forget one file."""
         if (entry := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= entry.weight_bytes
+            self.weight_bytes -= self._released_bytes(entry)
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
 
@@ -294,8 +294,8 @@ class FileCache(ABC, Generic[EntryKind]):
         if self._closed:
             return
         if (before := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= before.weight_bytes
-        self.weight_bytes += entry.weight_bytes
+            self.weight_bytes -= self._released_bytes(before)
+        self.weight_bytes += self._added_bytes(entry)
         self.entries[key] = entry
         while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
             # Second chance: an entry that was used since it was last passed is passed once more.
@@ -304,9 +304,17 @@ class FileCache(ABC, Generic[EntryKind]):
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
-                self.weight_bytes -= oldest.weight_bytes
+                self.weight_bytes -= self._released_bytes(oldest)
 
     # Hooks for the kinds of files.
+
+    def _added_bytes(self, entry: EntryKind) -> int:
+        """Return by how much the entries become heavier with one that is now kept."""
+        return entry.weight_bytes
+
+    def _released_bytes(self, entry: EntryKind) -> int:
+        """Return by how much the entries become lighter without one that was kept."""
+        return entry.weight_bytes
 
     def _key(self, origin: Origin, path: str) -> str:
         return f"{origin}{path}"

@@ -137,7 +137,7 @@ class Entry(FileEntry):
         self, origin: Origin, held: Standing, record: Record, rules: dict[str, RuleSet], at_mono: float
     ) -> None:
         words = len(held.source.final_url) + len(held.source.fault)
-        # Rules that origins share count for each.
+        # Also rules that origins share: the cache, which knows who shares them, counts those once.
         weight_bytes = _ENTRY_BYTES + words + sum(rule_set.weight_bytes for rule_set in rules.values())
         # An entry does not keep the file, so it remembers only the failures.
         failures = None if record.trouble is None else replace(record, copy=None)

@@ -74,6 +74,7 @@ class RobotsCache(FileCache[Entry]):
         self._dialect = dialect
         self._store = RecordStore(store, timeout_s=options.store_timeout_s, clock=clock, publisher=publisher)
         self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
+        self._holders: dict[RuleSet, int] = {}  # number of entries with each rule set; by identity
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
@@ -93,6 +94,31 @@ class RobotsCache(FileCache[Entry]):
         """Drop what is known about ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
         self._drop(str(origin))
         await self._store.delete(origin)
+
+    def shut(self) -> None:
+        """See FileCache."""
+        super().shut()
+        self._holders.clear()
+
+    def _added_bytes(self, entry: Entry) -> int:
+        """See FileCache; rules that origins share count once."""
+        added = entry.weight_bytes
+        for rule_set in entry.rules.values():
+            holders = self._holders.get(rule_set, 0)
+            self._holders[rule_set] = holders + 1
+            if holders:
+                added -= rule_set.weight_bytes
+        return added
+
+    def _released_bytes(self, entry: Entry) -> int:
+        """See FileCache; rules that origins share count until the last of these is let go."""
+        released = entry.weight_bytes
+        for rule_set in entry.rules.values():
+            others = self._holders.pop(rule_set) - 1
+            if others:
+                self._holders[rule_set] = others
+                released -= rule_set.weight_bytes
+        return released
 
     def _key(self, origin: Origin, path: str) -> str:
         del path
@@ -182,4 +208,7 @@ class RobotsCache(FileCache[Entry]):
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
     robots = RobotsTxt.parse(body, dialect, origin=origin)
-    return {agent: robots.rules_for(agent.split(",")) for agent in agents}
+    rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
+    for rule_set in rules.values():
+        rule_set.prepare()  # here, because this may be a thread: a question comes next, on the event loop
+    return rules

@@ -2,11 +2,12 @@
 
 ::
 
-    octets ─ lexer ─> lines ─ document ─> groups ─ rule_sets ─> Match
-                                  ├ crawl_directives ─> crawl-delay, request-rate, visit-time
-                                  └ preferences ──────> preferences on the use of content
+    octets ─ lexer ─> rows ─ outline ─> rows of groups ─ rule_sets ─> Match
+                                ├ crawl_directives ─> crawl-delay, request-rate, visit-time
+                                └ preferences ──────> preferences on the use of content
 
-``explain`` shows how an answer came about, ``lint`` what is wrong with a file.
+The rules of a crawler are made from rows, and their tables at the first question; ``document`` makes lines and groups
+for those who read them. ``explain`` shows how an answer came about, ``lint`` what is wrong with a file.
 
 All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """

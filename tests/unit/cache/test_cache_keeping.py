@@ -157,6 +157,35 @@ async def test_two_origins_with_the_same_file_share_one_rule_set() -> None:
         assert one.rules[BOT] is not other.rules[BOT]
 
 
+async def test_rules_that_origins_share_weigh_once() -> None:
+    twin = "https://twin.example"
+    async with caching({SITE: FILE, twin: FILE}) as bench:
+        rules = (await bench.ask()).rules[BOT]
+        alone = bench.cache.weight_bytes
+        both = [bench.cache.entries[SITE], await bench.ask(twin)]
+        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in both) - rules.weight_bytes
+        await bench.cache.forget(Origin.of(SITE))
+        assert bench.cache.weight_bytes == both[1].weight_bytes > rules.weight_bytes
+        await bench.cache.forget(Origin.of(twin))
+        assert bench.cache.weight_bytes == 0
+        await bench.ask()
+        assert bench.cache.weight_bytes == alone
+
+
+async def test_the_bound_holds_more_origins_with_one_file_than_with_their_own() -> None:
+    rules = "User-agent: *\n" + "\n".join(f"Disallow: /{number}" for number in range(1_000))
+    options = CacheOptions(max_entries_bytes=400_000)
+    kept = []
+    for own in ("", "# {}"):
+        sites: dict[str, Answer | list[Answer]] = {site_number(at): rules + own.format(at) for at in range(20)}
+        async with caching(sites, options=options) as bench:
+            for site in sites:
+                await bench.ask(site)
+            kept.append(len(bench.cache.entries))
+    assert kept[0] == 20
+    assert 2 <= kept[1] <= 4
+
+
 async def test_a_rule_set_that_no_origin_has_is_let_go() -> None:
     async with caching({SITE: FILE}) as bench:
         await bench.ask()

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from politesse.errors import ConfigurationError
-from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
+from politesse.robots import Dialect, Line, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
 from politesse.robots.explain import explain
 
 
@@ -428,3 +430,30 @@ def test_repr_of_a_group_names_its_agents() -> None:
 def test_undecodable_octets_in_a_text_body_are_the_octets_that_they_were() -> None:
     rules = RobotsTxt.parse(b"User-agent: *\nDisallow: /caf\xe9".decode("utf-8", "surrogateescape")).rules_for("x")
     assert not rules.allowed("/caf%E9")
+
+
+def test_rules_are_made_without_a_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(Line):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr("politesse.robots.lexer.Line", Counted)
+    monkeypatch.setattr("politesse.robots.outline.Line", Counted)
+    robots = RobotsTxt.parse("User-agent: *\nDisallow: /a\nFoo: bar\nSitemap: https://example.com/s\nCrawl-delay: 1")
+    assert not robots.rules_for("examplebot").allowed("/a")
+    assert robots.sitemaps == ["https://example.com/s"]
+    assert made == []
+    assert len(robots.lines) == len(made) == 5
+    assert robots.lines is robots.lines
+    assert robots.groups[0].rules == [robots.lines[1]]
+
+
+def test_a_body_that_is_changed_after_it_was_parsed_changes_nothing() -> None:
+    body = bytearray(b"User-agent: *\nDisallow: /a")
+    robots = RobotsTxt.parse(body)  # type: ignore[arg-type] # a bytearray is accepted, as before
+    body[-1:] = b"b"
+    assert [line.value for line in robots.lines] == ["*", "/a"]
+    assert not robots.rules_for("examplebot").allowed("/a")

@@ -4,8 +4,16 @@ import pytest
 from yarl import URL
 
 from politesse.errors import InvalidURL
+from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import RobotsTxt
-from politesse.robots.pattern import is_plain, match_plain_url, normalise_pattern, normalise_target
+from politesse.robots.pattern import (
+    fold_target,
+    is_normal,
+    is_plain,
+    match_plain_url,
+    normalise_pattern,
+    normalise_target,
+)
 from politesse.robots.wildcard import Wildcard
 
 
@@ -297,3 +305,16 @@ def test_urls_that_aiohttp_rewrites_are_judged_as_sent_if_passed_as_yarl(written
 )
 def test_star_that_reaches_into_the_query_meets_its_escapes(pattern: str, target: str) -> None:
     assert not RobotsTxt.parse(f"User-agent: *\nDisallow: {pattern}").rules_for("x").allowed(target)
+
+
+@pytest.mark.parametrize("start", ["/", "/a?", "/a?b%20?"])
+def test_only_a_target_that_normalisation_does_not_change_is_normal(start: str) -> None:
+    escapes = [f"%{octet:02X}" for octet in range(256)] + [f"%{octet:02x}" for octet in range(256)]
+    for part in (*escapes, *map(chr, range(33, 127)), "%", "%4", "%G0", "é", "/./", "/..", "a" * MAX_URL_LENGTH):
+        target = f"{start}{part}x"
+        # A "<" has the target normalised whole: it becomes an escape, and what is normal before it stays.
+        whole = f"{start}{part}x<"
+        unchanged = len(whole) < MAX_URL_LENGTH and normalise_target(whole) == f"{target}%3C"
+        assert is_normal(target) is (unchanged and "/." not in target), target
+        if is_normal(target):
+            assert normalise_target(target) == fold_target(target) == target
