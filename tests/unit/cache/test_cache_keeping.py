@@ -160,11 +160,11 @@ async def test_two_origins_with_the_same_file_share_one_rule_set() -> None:
 async def test_a_rule_set_that_no_origin_has_is_let_go() -> None:
     async with caching({SITE: FILE}) as bench:
         await bench.ask()
-        assert len(bench.cache._rule_sets) == 1
+        assert len(bench.cache._file_rules) == 1
         await bench.cache.forget(Origin.of(SITE))
         await settle()  # the loop holds on to what it has just handed over
         gc.collect()
-        assert len(bench.cache._rule_sets) == 0
+        assert len(bench.cache._file_rules) == 0
 
 
 async def test_the_entries_stay_within_their_bytes() -> None:
@@ -174,8 +174,28 @@ async def test_the_entries_stay_within_their_bytes() -> None:
             entry = await bench.ask(site_number(number))
             assert not entry.rules[BOT].allowed("/private")
             assert bench.cache.weight_bytes <= 50_000
-            assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in bench.cache.entries.values())
+            entries = bench.cache.entries.values()
+            rules_bytes = sum(entry.rules[BOT].weight_bytes for entry in entries)
+            assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in entries) + rules_bytes
         assert 5 < len(bench.cache.entries) < 50
+
+
+async def test_rules_that_origins_share_count_once() -> None:
+    async with caching({site_number(number): FILE for number in range(20)}) as bench:
+        for number in range(20):
+            await bench.ask(site_number(number))
+        entries = list(bench.cache.entries.values())
+        rules_bytes = entries[0].rules[BOT].weight_bytes
+        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in entries) + rules_bytes
+        entry = await bench.ask(site_number(0), agent=OTHER)
+        rules_bytes += entry.rules[OTHER].weight_bytes
+        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in entries) + rules_bytes
+        for number in range(19):
+            await bench.cache.forget(Origin.of(site_number(number)))
+        (last,) = bench.cache.entries.values()
+        assert bench.cache.weight_bytes == last.weight_bytes + rules_bytes
+        await bench.cache.forget(Origin.of(site_number(19)))
+        assert bench.cache.weight_bytes == 0
 
 
 async def test_recently_used_entries_survive_eviction() -> None:
