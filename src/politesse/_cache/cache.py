@@ -32,7 +32,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from politesse._cache.entry import FileEntry
@@ -272,7 +271,8 @@ class FileCache(ABC, Generic[EntryKind]):
         """Return the record after an answer."""
         now, policy = self._now(), self._policy
         record = None if record is None else self._reckoning.reckoned(record, now)
-        record = replace(advance(record, answer, now.wall, policy, self._jitter()), moment=now)
+        record = advance(record, answer, now.wall, policy, self._jitter())
+        record = Record(record.copy, record.trouble, now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")  # each row of ``advance`` holds for some time
