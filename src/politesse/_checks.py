@@ -94,7 +94,9 @@ def checked_names(name: str, given: object) -> list[str]:
     Raises:
         ConfigurationTypeError: for what is neither a str nor an iterable of those.
     """
-    names: list[object] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    if isinstance(given, str):
+        return [given]
+    names: list[object] = list(given) if isinstance(given, Iterable) else [None]
     texts = [one for one in names if isinstance(one, str)]
     if len(texts) < len(names):
         raise wrong_type(name, given, "a str, or a list of str")

@@ -38,7 +38,7 @@ class FileEntry:
         refresh_wall: likewise.
         deadline_mono: when it ceases to hold.
         deadline_wall: likewise.
-        weight_bytes: about how much memory it takes, without what it shares.
+        own_bytes: about how much memory it takes, without what it shares with other entries.
         used: second-chance bit of the eviction, set on every hit.
     """
 
@@ -48,23 +48,23 @@ class FileEntry:
         "deadline_mono",
         "deadline_wall",
         "origin",
+        "own_bytes",
         "path",
         "record",
         "refresh_mono",
         "refresh_wall",
         "source",
         "used",
-        "weight_bytes",
     )
 
     def __init__(
-        self, origin: Origin, path: str, held: Standing, record: Record | None, at_mono: float, *, weight_bytes: int
+        self, origin: Origin, path: str, held: Standing, record: Record | None, at_mono: float, *, own_bytes: int
     ) -> None:
         self.origin = origin
         self.path = path
         self.source = held.source
         self.record = record
-        self.weight_bytes = weight_bytes
+        self.own_bytes = own_bytes
         self.used = False
         # Both clocks were read at the same moment.
         self.confirmed_wall = held.source.fetched_wall
@@ -81,13 +81,18 @@ class FileEntry:
         """The failures since the source was fetched, as noted in the record; the next attempt counts on from there."""
         return None if self.record is None else self.record.trouble
 
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory it takes, with what it shares."""
+        return self.own_bytes
+
     def take_up(self) -> int:
         """Count it as kept; return about how many bytes more are in memory for it."""
-        return self.weight_bytes
+        return self.own_bytes
 
     def let_go(self) -> int:
         """Count it as no longer kept; return about how many bytes become free."""
-        return self.weight_bytes
+        return self.own_bytes
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
         """Return whether it still holds."""
@@ -171,28 +176,33 @@ class Entry(FileEntry):
     def __init__(
         self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
     ) -> None:
-        weight_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
+        own_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
         # An entry does not keep the file, so it remembers only the failures.
         failures = None if record.trouble is None else replace(record, copy=None)
-        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, weight_bytes=weight_bytes)
+        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
         self.file_rules = file_rules
         self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
 
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory it takes, with its rules."""
+        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.weight_bytes
+
     def take_up(self) -> int:
-        """Count it as kept, with its rules if no other entry has them; return the bytes more, as FileEntry does."""
+        """See FileEntry; rules that another kept entry has count with that one."""
         rules = self.file_rules
         if rules is None:
-            return self.weight_bytes
+            return self.own_bytes
         rules.entries += 1
-        return self.weight_bytes + (rules.weight_bytes if rules.entries == 1 else 0)
+        return self.own_bytes if rules.entries > 1 else self.weight_bytes
 
     def let_go(self) -> int:
-        """Count it as no longer kept, likewise; return the bytes that become free."""
+        """See FileEntry; rules count until the last entry that has them is let go."""
         rules = self.file_rules
         if rules is None:
-            return self.weight_bytes
+            return self.own_bytes
         rules.entries -= 1
-        return self.weight_bytes + (0 if rules.entries else rules.weight_bytes)
+        return self.own_bytes if rules.entries else self.weight_bytes
 
     def answers(self, agent: str) -> bool:
         """Return whether questions of ``agent`` can be answered from it."""

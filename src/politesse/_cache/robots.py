@@ -183,4 +183,7 @@ class RobotsCache(FileCache[Entry]):
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
     robots = RobotsTxt.parse(body, dialect, origin=origin)
-    return {agent: robots.rules_for(agent.split(",")) for agent in agents}
+    rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
+    for rule_set in rules.values():
+        rule_set.prepare()  # here, because this may be a thread: a question comes next, on the event loop
+    return rules

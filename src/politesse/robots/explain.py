@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from politesse.origin import StrOrURL, url_text
 from politesse.robots.crawl_directives import VERSION_1, Version
-from politesse.robots.line import NO_QUIRKS, Line, Quirk
+from politesse.robots.line import NO_QUIRKS, FieldName, Line, Quirk
 from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.verdict import Match, Reason, Rule
 
@@ -83,7 +83,9 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
     """Return the rules that one line of a file stands for: none, one, or two in some dialects."""
     traits = robots.dialect.traits
-    return traits.rule_set([line], Directives(version=version), traits.matching, robots.origin)
+    row = (line.number, FieldName(line.name, line.field), line.value)
+    rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]
+    return traits.rule_set(rows, Directives(version=version), traits.matching, robots.origin)
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:

@@ -7,7 +7,36 @@ from typing import TYPE_CHECKING
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue
 
 if TYPE_CHECKING:
-    from politesse.robots.line import Line
+    from collections.abc import Mapping
+
+    from politesse.robots.line import FieldRow, Line
+
+
+class GroupRows:
+    """A group as it is read: row numbers, and no lines; ``Group`` describes what both have.
+
+    Attributes:
+        place: index among the groups of the file.
+        agents: names in lower case, each with its index among them.
+        heads: row numbers of the user-agent lines.
+        rules: rows of the rules.
+        void: row numbers of rules that bind nobody, because they hold a control character.
+        directives: (number of agents, row number, typed value).
+        usage: (number of agents, line) about the use of content.
+        version: version of the standard.
+    """
+
+    __slots__ = ("agents", "directives", "heads", "place", "rules", "usage", "version", "void")
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
+        self.heads: list[int] = []
+        self.rules: list[FieldRow] = []
+        self.void: list[int] = []
+        self.directives: list[tuple[int, int, DirectiveValue]] = []
+        self.usage: list[tuple[int, Line]] = []
+        self.version = VERSION_1
 
 
 class Group:
@@ -30,17 +59,17 @@ class Group:
 
     __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")
 
-    def __init__(self) -> None:
-        self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
-        self.heads: list[Line] = []
-        self.rules: list[Line] = []
-        self.directives: list[tuple[int, Line, DirectiveValue]] = []
-        self.usage: list[tuple[int, Line]] = []
-        self.version = VERSION_1
+    def __init__(self, rows: GroupRows, lines: Mapping[int, Line]) -> None:
+        self.agents = rows.agents
+        self.heads = [lines[number] for number in rows.heads]
+        self.rules = [lines[number] for number in sorted([*(row[0] for row in rows.rules), *rows.void])]
+        self.directives = [(before, lines[number], value) for before, number, value in rows.directives]
+        self.usage = [(before, lines[line.number]) for before, line in rows.usage]
+        self.version = rows.version
 
     def __repr__(self) -> str:
         return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"
 
 
-GroupMatch = tuple[Group, int]
+GroupMatch = tuple[GroupRows, int]
 """(group, index of the matching user-agent line); directives above that line do not apply."""

@@ -13,10 +13,10 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._text import BLANKS
-from politesse.robots.line import NO_QUIRKS, Line, Quirk
+from politesse.robots.line import NO_QUIRKS, FieldName, FieldRow, Line, Quirk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from politesse.robots.traits import Syntax
 
@@ -31,6 +31,7 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_FIRST_OCTETS: Final = tuple({mark[:1] for mark, _ in _BOMS} | {codecs.BOM_UTF8[:1]})
 _SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(mark for mark, _ in _BOMS))
 
 
@@ -48,38 +49,80 @@ class Lexed(NamedTuple):
     blank: Sequence[int] = ()
 
 
+class RowTexts(NamedTuple):
+    """The rows of a decoded file, as far as they are read.
+
+    Attributes:
+        texts: in the order of the file, with their comments.
+        cut: numbers of those that exceed the length that the dialect reads.
+        control: numbers of those with a control character before the comment.
+    """
+
+    texts: list[str]
+    cut: frozenset[int]
+    control: frozenset[int]
+
+
 def lex(body: bytes | str, syntax: Syntax) -> Lexed:
     """Split a robots.txt into its lines. Never raises on content; time and memory are linear in its length."""
     text, quirks = decode(body, syntax.max_octets)
-    if _HTML.match(text[:256]) is not None:
-        quirks += (Quirk.LOOKS_LIKE_HTML,)
-    rows = split_rows(text)
-    cut = _cut_lines(rows, syntax.max_line_octets)
-    any_control = CONTROL_IN_ROW.search(text) is not None  # once for the file: nearly none has any
-    # Field names repeat: each spelling is stripped and looked up once.
-    names: dict[str, tuple[str, str, tuple[Quirk, ...]]] = {}
-    lines: list[Line] = []
-    add = lines.append
-    for number, row in enumerate(rows, 1):
+    rows = rows_of(text, syntax)
+    blank = blank_lines(rows.texts) if syntax.blank_lines else ()
+    return Lexed(lines_of(rows, syntax), quirks + quirks_of(text), blank)
+
+
+def quirks_of(text: str) -> tuple[Quirk, ...]:
+    """Return what the text of a file says about the file as a whole."""
+    return NO_QUIRKS if _HTML.match(text[:256]) is None else (Quirk.LOOKS_LIKE_HTML,)
+
+
+def rows_of(text: str, syntax: Syntax) -> RowTexts:
+    """Split a decoded file into its rows, and cut those that are too long for the dialect."""
+    texts = split_rows(text)
+    cut = _cut_lines(texts, syntax.max_line_octets)
+    if CONTROL_IN_ROW.search(text) is None:  # once for the file: nearly none has any
+        return RowTexts(texts, cut, frozenset())
+    control = (number for number, row in enumerate(texts, 1) if CONTROL_IN_ROW.search(row.partition("#")[0]))
+    return RowTexts(texts, cut, frozenset(control))
+
+
+def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[FieldRow]:
+    """Yield number, name and value of each row that is neither blank nor a comment only.
+
+    The only place where a row becomes a field: what makes lines and what makes rules without lines both read it.
+
+    Args:
+        texts: the rows.
+        first: number of the first one.
+        syntax: how they are read.
+    """
+    # Field names repeat: each spelling is stripped and looked up once. The usual ones are known beforehand.
+    usual, others = syntax.usual_names, dict[str, FieldName]()
+    for number, row in enumerate(texts, first):
         if "#" in row:
             row = row[: row.index("#")]  # noqa: PLW2901 - the comment is gone for good
-        name, colon, value = row.partition(":")
+        spelling, colon, value = row.partition(":")
         if colon:
-            known = names.get(name)
-            if known is None:
-                known = names[name] = _field(name.strip(BLANKS), syntax)
-            line = Line(number, known[0], known[1], value.strip(BLANKS), known[2])
-        elif row.strip(BLANKS):
-            line = _without_colon(number, row.strip(BLANKS), syntax)
-        else:
-            continue
-        if any_control and CONTROL_IN_ROW.search(row) is not None:
+            name = usual.get(spelling) or others.get(spelling)
+            if name is None:
+                name = others[spelling] = syntax.name_of(spelling.strip(BLANKS))
+            yield number, name, value
+        elif spelling and (text := spelling.strip(BLANKS)):
+            yield _without_colon(number, text, syntax)
+
+
+def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
+    """Return the rows that are neither blank nor a comment only as lines."""
+    lines = [
+        Line(number, name.spelling, name.field, value.strip(BLANKS), name.quirks)
+        for number, name, value in fields_of(rows.texts, 1, syntax)
+    ]
+    for line in lines if rows.control or rows.cut else ():
+        if line.number in rows.control:
             line.quirks += (Quirk.CONTROL_CHARACTER,)
-        add(line)
-    for line in lines if cut else ():
-        if line.number in cut:
+        if line.number in rows.cut:
             line.quirks += (Quirk.LINE_CUT,)
-    return Lexed(lines, quirks, blank_lines(rows) if syntax.blank_lines else ())
+    return lines
 
 
 def records(lexed: Lexed) -> Iterator[Sequence[Line]]:
@@ -102,18 +145,6 @@ def split_rows(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _field(name: str, syntax: Syntax) -> tuple[str, str, tuple[Quirk, ...]]:
-    lower = name.lower()
-    if lower in syntax.fields:
-        return name, lower, NO_QUIRKS
-    if lower in syntax.misspelled_fields:
-        return name, syntax.misspelled_fields[lower], (Quirk.MISSPELLED_FIELD,)
-    for start, field in syntax.field_starts.items():
-        if lower.startswith(start):
-            return name, field, (Quirk.MISSPELLED_FIELD,)
-    return name, lower, NO_QUIRKS
-
-
 def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
     """Cut the rows to ``most`` octets in place; return the numbers of those that were longer."""
     if most is None:
@@ -125,21 +156,21 @@ def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
     return cut
 
 
-def blank_lines(rows: list[str]) -> list[int]:
+def blank_lines(rows: Sequence[str]) -> list[int]:
     """Return the numbers of the blank lines, from 1; a line with a comment is not blank."""
     return [number for number, row in enumerate(rows, 1) if not row.strip(BLANKS)]
 
 
-def _without_colon(number: int, row: str, syntax: Syntax) -> Line:
+def _without_colon(number: int, text: str, syntax: Syntax) -> FieldRow:
     if syntax.missing_colon:
-        name, _, value = row.replace("\t", " ").partition(" ")
+        spelling, _, value = text.replace("\t", " ").partition(" ")
         value = value.strip(" ")
         if value and " " not in value:
             # As in google/robotstxt, for two words only: "disallow / now" is prose.
-            name, field, quirks = _field(name, syntax)
-            if field in syntax.fields:
-                return Line(number, name, field, value, (*quirks, Quirk.MISSING_COLON))
-    return Line(number, row, "", "", (Quirk.NO_SEPARATOR,))
+            name = syntax.name_of(spelling)
+            if name.field in syntax.fields:
+                return number, FieldName(spelling, name.field, (*name.quirks, Quirk.MISSING_COLON)), value
+    return number, FieldName(text, "", (Quirk.NO_SEPARATOR,)), ""
 
 
 def cut_at_line_end(body: bytes, limit: int) -> bytes:
@@ -165,6 +196,8 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
     if max_octets is not None and len(body) > max_octets:
         body = cut_at_line_end(body, max_octets)
         quirks = (Quirk.FILE_CUT,)
+    if not body.startswith(_FIRST_OCTETS):
+        return body.decode("utf-8", "surrogateescape"), quirks
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             text = body.decode(encoding, "replace")

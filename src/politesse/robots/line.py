@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Quirk(StrEnum):
@@ -58,6 +58,25 @@ NO_QUIRKS: Final[tuple[Quirk, ...]] = ()
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 
 
+class FieldName(NamedTuple):
+    """What the name of a field stands for; one object for all lines of a file that spell it alike.
+
+    Attributes:
+        spelling: name as written, without surrounding blanks.
+        field: field that it stands for, in lower case.
+        quirks: what is unusual about the spelling.
+    """
+
+    spelling: str
+    field: str
+    quirks: tuple[Quirk, ...] = NO_QUIRKS
+
+
+FieldRow = tuple[int, FieldName, str]
+"""(line number, name, value) of a row, the value with the blanks around it: all that is kept of a rule that may never
+be compared."""
+
+
 class Line:
     r"""One line of a robots.txt that is neither blank nor a comment only.
 
@@ -85,6 +104,13 @@ class Line:
     def __repr__(self) -> str:
         quirks = "".join(f" {quirk}" for quirk in self.quirks)
         return f"<Line {self.number}: {self.name!r}: {self.value!r}{quirks}>"
+
+
+def rule_quirks(field: str, value: str, leading: tuple[str, ...]) -> tuple[Quirk, ...]:
+    """Return what is unusual about the value of a rule, in a dialect whose paths start with ``leading``."""
+    if value.startswith(leading) or (not value and field != "allow"):
+        return NO_QUIRKS
+    return (Quirk.NO_LEADING_SLASH if value else Quirk.EMPTY_ALLOW,)
 
 
 def is_void(line: Line) -> bool:

@@ -28,17 +28,17 @@ import sys
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from politesse._memory import memory_of
 from politesse.robots.pattern import is_literal, match_form, matcher
 from politesse.robots.prefixes import PrefixIndex
+from politesse.robots.rule_table import RuleTable
 from politesse.robots.wildcard import Wildcard, wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from politesse.verdict import Rule
-
-Candidate = tuple[str, Wildcard, "Rule"]
-"""(longest segment of a wildcard, the wildcard, its rule)."""
+Candidate = tuple[str, Wildcard, int]
+"""(longest segment of a wildcard, the wildcard, the place of its rule)."""
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
@@ -65,6 +65,8 @@ _BLOCK: Final = 4  # octets; one block starts at each second place
 _LEAST_BLOCKED: Final = _BLOCK + 1  # any run of so many octets covers a whole block
 _BLOCKS_FROM: Final = 512  # octets of a target; a shorter one is searched faster than cut into blocks
 _BLOCKS_FROM_QUESTIONS: Final = 20  # candidates; fewer needles are searched for faster
+_USUAL_OCTETS: Final = 500  # of targets that are asked about
+_BYTES_PER_QUESTION: Final = 100  # of a candidate, in the index for metered targets
 _PER_BLOCK: Final = 80
 _PER_OCTET: Final = 8  # to collect the distinct octets of a target
 
@@ -83,43 +85,41 @@ class Wildcards:
 
     Args:
         candidates: in that order.
+        table: their rules.
 
     Attributes:
-        rules: rules in that order.
+        candidates: the same.
         rooted: candidates with a head of more than ``/``.
         floating: the others, by the rarest character of their needles: a target without it matches none of them.
         unmetered_octets: length of the longest target for which all candidates, at their worst, take a third of the
             budget.
     """
 
-    __slots__ = ("_by_head", "_by_rarest", "_candidates", "_heads", "floating", "rooted", "rules", "unmetered_octets")
+    __slots__ = ("_questions", "_table", "candidates", "floating", "rooted", "unmetered_octets")
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self._candidates = candidates
-        self.rules = [rule for _, _, rule in candidates]
+    def __init__(self, candidates: Sequence[Candidate], table: RuleTable) -> None:
+        self.candidates = candidates
+        self._table = table
+        self._questions: _Questions | None = None  # built for the first target that is metered: most files see none
         self.unmetered_octets = _unmetered_octets(candidates)
-        self._by_rarest: dict[str, list[int]] = {}
-        rooted: dict[str, list[int]] = {}
-        for place, (needle, wildcard, _) in enumerate(candidates):
-            if len(wildcard.head) > 1:
-                rooted.setdefault(wildcard.head, []).append(place)
-            else:
-                rarest = min(needle, key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
-                self._by_rarest.setdefault(rarest, []).append(place)
         self.rooted = tuple(candidate for candidate in candidates if len(candidate[1].head) > 1)
-        self.floating = tuple(
-            (rarest, tuple(candidates[place] for place in places)) for rarest, places in self._by_rarest.items()
-        )
-        self._heads = PrefixIndex(rooted)
-        self._by_head = [rooted[head] for head in self._heads.prefixes]
+        floating: dict[str, list[Candidate]] = {}
+        for candidate in candidates:
+            if len(candidate[1].head) <= 1:
+                floating.setdefault(_rarest(candidate[0]), []).append(candidate)
+        self.floating = tuple((rarest, tuple(those)) for rarest, those in floating.items())
 
     def first(self, meter: Meter, end: int) -> int:
-        """Return the index of the first rule before ``end`` that matches the target of ``meter``; ``end`` for none.
+        """Return the index of the first candidate before ``end`` that matches the target of a meter; ``end`` for none.
 
         When the meter is exhausted, the first undecided Disallow counts as matching, and no Allow does.
         """
-        candidates = self._candidates
-        places = self._in_question(meter.target)
+        candidates, table = self.candidates, self._table
+        if not candidates:
+            return end
+        if self._questions is None:
+            self._questions = _Questions(candidates)
+        places = self._questions.of(meter.target)
         places = places[: bisect_left(places, end)]
         if places:
             meter.expect(len(places))
@@ -127,20 +127,50 @@ class Wildcards:
             if meter.matches(*candidates[place][:2]):
                 return place
             if meter.exhausted:
-                return next((undecided for undecided in places[number:] if not self.rules[undecided].allow), end)
+                undecided = (one for one in places[number:] if not table.allows(candidates[one][2]))
+                return next(undecided, end)
         return end
 
-    def count_while(self, goes_before: Callable[[Rule], bool]) -> int:
-        """Return the number of rules for which ``goes_before`` holds; those are the first ones."""
-        return bisect_left(self.rules, 1, key=lambda rule: not goes_before(rule))
+    @property
+    def weight_bytes(self) -> int:
+        """Approximate memory that they take."""
+        candidates = self.candidates
+        texts = sum([wildcard.weight_bytes for _, wildcard, _ in candidates])
+        metered = _BYTES_PER_QUESTION * len(candidates) if self.unmetered_octets < _USUAL_OCTETS else 0
+        return 3 * memory_of((candidates,)) + memory_of(candidates) + texts + metered
 
-    def _in_question(self, target: str) -> list[int]:
-        """Return, in order, the indexes of the rules whose heads and rarest characters ``target`` has."""
-        places = [place for head in self._heads.starts(target) for place in self._by_head[head]]
+    def count_while(self, goes_before: Callable[[int], bool]) -> int:
+        """Return the number of candidates for whose places ``goes_before`` holds; those are the first ones."""
+        return bisect_left(self.candidates, 1, key=lambda candidate: not goes_before(candidate[2]))
+
+
+class _Questions:
+    """Finds the candidates that a target may match, by their heads and rarest characters."""
+
+    __slots__ = ("_by_head", "_by_rarest", "_heads")
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._by_rarest: dict[str, list[int]] = {}
+        rooted: dict[str, list[int]] = {}
+        for index, (needle, wildcard, _) in enumerate(candidates):
+            if len(wildcard.head) > 1:
+                rooted.setdefault(wildcard.head, []).append(index)
+            else:
+                self._by_rarest.setdefault(_rarest(needle), []).append(index)
+        self._heads = PrefixIndex(rooted)
+        self._by_head = [rooted[head] for head in self._heads.prefixes]
+
+    def of(self, target: str) -> list[int]:
+        """Return, in order, the indexes of the candidates whose heads and rarest characters ``target`` has."""
+        indexes = [index for head in self._heads.starts(target) for index in self._by_head[head]]
         for rarest, floating in self._by_rarest.items():
             if rarest in target:
-                places += floating
-        return sorted(places)
+                indexes += floating
+        return sorted(indexes)
+
+
+def _rarest(needle: str) -> str:
+    return min(needle, key=_RARITY.__getitem__, default="/")  # without a needle, any target may match
 
 
 def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
@@ -274,5 +304,5 @@ def metered_matcher(pattern: str) -> Callable[[Sequence[Meter]], bool]:
     return lambda forms: forms[0].pay(_PER_IN_QUESTION) and matches(forms[0].target)
 
 
-NO_WILDCARDS: Final = Wildcards(())
+NO_WILDCARDS: Final = Wildcards((), RuleTable((), ()))
 """Shared by the files without wildcards."""

@@ -27,48 +27,67 @@ if TYPE_CHECKING:
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _QUERY_LITERALS: Final = frozenset(b":/?@[]")
-_ASCII: Final = bytes(range(128))
 _KEPT: Final = r"A-Za-z0-9._~!&'()+,;=:@/?\[\]-"
 
-_UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}"  # a longer target is not plain, and is rejected on the slow path
+_UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}+"  # a longer target is not plain, and is rejected on the slow path
 
+
+def _escapes_but_of(decoded: frozenset[int]) -> str:
+    """Return a regular expression of the escapes, in upper case, of the octets that are not decoded."""
+    rows: dict[str, str] = {}
+    for high in range(16):
+        low = "".join(f"{low:X}" for low in range(16) if high << 4 | low not in decoded)
+        rows[low] = rows.get(low, "") + f"{high:X}"
+    return "%(?:" + "|".join(f"[{high}][{low}]" for low, high in rows.items() if low) + ")"
+
+
+# Possessive: a path that is not plain fails at its first escape, without a second look at the characters before it
+# (105 ns instead of 240 to 430).
 is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
 """Whether a target is in normal form already, but for dot segments: a constant pattern, linear in the target."""
 
-match_plain_url: Final = re.compile(rf"https?://[A-Za-z0-9.-]+(/[{_KEPT}]{_UP_TO})").fullmatch
+match_plain_url: Final = re.compile(rf"https?://[A-Za-z0-9.-]++(/[{_KEPT}]{_UP_TO})").fullmatch
 """Match a URL whose target, group 1, is plain; costs a third of the validating split."""
+
+_KEPT_IN_PATH: Final = _KEPT.replace("?", "")
+_NORMAL: Final = (
+    f"/[{_KEPT_IN_PATH}]*+(?:{_escapes_but_of(_UNRESERVED)}[{_KEPT_IN_PATH}]*+)*"
+    rf"(?:\?[{_KEPT}]*+(?:{_escapes_but_of(_UNRESERVED | _QUERY_LITERALS)}[{_KEPT}]*+)*)?"
+)
+_is_normal: Final = re.compile(_NORMAL).fullmatch
+
+match_normal_url: Final = re.compile(rf"https?://[A-Za-z0-9.-]++({_NORMAL})").fullmatch
+"""Match a URL whose target, group 1, is in normal form, escapes included, but for dot segments and its length."""
 
 match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
 """Match a URL of which only the target, group 1, needs to be normalised."""
 
-# Escapes of octets that are not ASCII, and %20, stay as they are in path and query.
-_is_plain_or_escaped: Final = re.compile(f"[%{_KEPT}]{_UP_TO}").fullmatch
-_any_other_escape: Final = re.compile("%(?!20|[89A-F][0-9A-F])").search
 _query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # of _QUERY_LITERALS
 _is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 
-_TO_CHANGE = re.compile(rb"%[0-9A-Fa-f]{2}|[^" + _KEPT.encode() + rb"]", re.DOTALL)
-_TO_CHANGE_IN_PATTERN = re.compile(rb"%[0-9A-Fa-f]{2}|[^*" + _KEPT.encode() + rb"]", re.DOTALL)
-_TO_CHANGE_OR_FOLD = re.compile(rb"%[0-9A-Fa-f]{2}|[^*$" + _KEPT.encode() + rb"]", re.DOTALL)
+_TO_CHANGE = re.compile(r"%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
+_TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
+_TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
 # The same for patterns, in which a "%" without two hex digits stays. A "%" that would become an escape because the
 # escape after it is decoded ("%%32%46" is the text "%2F") is escaped.
 _TO_CHANGE_BUT_BARE_PERCENT = re.compile(
-    rb"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT.encode() + rb"]", re.DOTALL
+    r"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT + r"]", re.DOTALL
 )
-_TO_FOLD_BUT_BARE_PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}|[^%*$" + _KEPT.encode() + rb"]", re.DOTALL)
+_TO_FOLD_BUT_BARE_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}|[^%*$" + _KEPT + r"]", re.DOTALL)
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})(?P<cut>[0-9A-Fa-f]?(?=\*|\Z))?")
-_TO_CHANGE_OR_KEEP = re.compile(rb"[^%*$" + _KEPT.encode() + rb"]", re.DOTALL)
+_TO_CHANGE_OR_KEEP = re.compile(r"[^%*$" + _KEPT + r"]", re.DOTALL)
 _DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}(?![^/])")
 _STARS = re.compile(r"\*+")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
-def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[bytes]], bytes]:
+def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
     """Return a replacement function for re.sub: one look-up per octet or escape, so that nothing is decoded twice."""
-    table = {bytes([octet]): b"%%%02X" % octet for octet in range(256)}
-    for high in b"0123456789ABCDEFabcdef":
-        for low in b"0123456789ABCDEFabcdef":
-            octet = int(bytes([high, low]), 16)
-            table[b"%%%c%c" % (high, low)] = bytes([octet]) if octet in decoded else b"%%%02X" % octet
+    table = {chr(octet): f"%{octet:02X}" for octet in range(256)}
+    for high in "0123456789ABCDEFabcdef":
+        for low in "0123456789ABCDEFabcdef":
+            octet = int(high + low, 16)
+            table[f"%{high}{low}"] = chr(octet) if octet in decoded else f"%{octet:02X}"
     return lambda matched: table[matched[0]]
 
 
@@ -85,12 +104,19 @@ def normalise_target(target: str) -> str:
         InvalidURL: ``target`` holds a control character, has no UTF-8 form (clients send different things for either),
             or exceeds MAX_URL_LENGTH.
     """
-    if "/." not in target and _is_plain_or_escaped(target) is not None and _any_other_escape(target) is None:
+    if is_normal(target):
         return target
     path, question, query = _components(target)
+    if not target.isascii() and is_normal(sent := path + question + query):
+        return sent
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
         path = without_dot_segments(path)
     return _bounded(path + question + _normalise(query, _TO_CHANGE, _in_query))
+
+
+def is_normal(target: str) -> bool:
+    """Whether a target is its own result of ``normalise_target`` at first sight; that of ``fold_target``, too."""
+    return _is_normal(target) is not None and "/." not in target and len(target) <= MAX_URL_LENGTH
 
 
 def decode_target(target: str) -> str:
@@ -211,30 +237,36 @@ def is_literal(form: str) -> bool:
     return "*" not in form and ("%" not in form or _BARE_PERCENT.search(form) is None)
 
 
-def _normalise(text: str, to_change: re.Pattern[bytes], change: Callable[[re.Match[bytes]], bytes]) -> str:
+def _normalise(text: str, to_change: re.Pattern[str], change: Callable[[re.Match[str]], str]) -> str:
     if is_plain(text) is not None:
         return text
-    octets = text.encode("utf-8", "surrogateescape")  # in a pattern an octet that is not UTF-8 stands as a surrogate
-    return to_change.sub(change, octets).decode("ascii")
+    if not text.isascii():
+        # One character for each octet; in a pattern an octet that is not UTF-8 stands as a surrogate.
+        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return to_change.sub(change, text)
 
 
 def _components(target: str) -> tuple[str, str, str]:
-    """Return path, question mark and query without the fragment.
+    """Return path, question mark and query without the fragment, in ASCII: all other characters are escaped.
 
     Raises:
         InvalidURL: as ``normalise_target`` does.
     """
     _bounded(target)
+    if target.isascii() and target.isprintable():
+        return target.partition("#")[0].partition("?")
     if (control := CONTROL.search(target)) is not None:
         raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
     if not has_utf_8(target):
         raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form")
-    sent = target.partition("#")[0]
-    if not sent.isascii():
-        # Before any work: one character may be four octets, and each of them three once it is escaped.
-        octets = sent.encode()
-        _check_octets(target, len(octets) + 2 * len(octets.translate(None, _ASCII)))
+    # One character may be four octets, and each of them three once it is escaped.
+    sent = _BEYOND_ASCII.sub(_escaped, target.partition("#")[0])
+    _check_octets(target, len(sent))
     return sent.partition("?")
+
+
+def _escaped(characters: re.Match[str]) -> str:
+    return "%" + characters[0].encode().hex("%").upper()
 
 
 def has_dot_segments(path: str) -> bool:

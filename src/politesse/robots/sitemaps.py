@@ -15,8 +15,6 @@ from politesse.origin import split
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from politesse.robots.line import Line
-
 MAX_REJECTED: Final = 100
 """Number of rejected lines that are reported, from the first."""
 
@@ -50,14 +48,18 @@ class SitemapLines:
         weight_bytes: approximate memory that they take.
     """
 
-    __slots__ = ("lines", "weight_bytes")
+    __slots__ = ("lines",)
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, listed: Iterable[tuple[int, str]]) -> None:
         values: dict[str, int] = {}
-        for line in lines:
-            values.setdefault(line.value, line.number)
+        for number, value in listed:
+            values.setdefault(value, number)
         self.lines = tuple((number, value) for value, number in values.items())
-        self.weight_bytes = sum(_LINE_BYTES + len(value) for value in values)
+
+    @property
+    def weight_bytes(self) -> int:
+        """See the class."""
+        return sum([_LINE_BYTES + len(value) for _, value in self.lines])
 
     def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
         """Return the values that are absolute http(s) URLs, as written, and the others with their problems."""

@@ -1,4 +1,4 @@
-"""The traits in which the dialects of robots.txt differ: data and types of small functions, no behaviour.
+"""The traits in which the dialects of robots.txt differ: data and types of small functions.
 
 ``politesse.robots.dialect`` fills in one row of them for each dialect.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from politesse._constants import DAY_S
 from politesse.robots.agents import merged, product_token, token_or_starred
+from politesse.robots.line import FieldName, Quirk
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Syntax:
         blank_lines: whether a blank line ends a record.
         max_line_octets: octets of a line that are read; None for all of them.
         max_octets: octets of a file that are read; None for all of them.
+        usual_names: what the usual spellings of the fields stand for, so that most files need no look-up by parts.
     """
 
     fields: frozenset[str]
@@ -39,6 +41,27 @@ class Syntax:
     blank_lines: bool = False
     max_line_octets: int | None = None
     max_octets: int | None = None
+    usual_names: Mapping[str, FieldName] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        spellings = {form for name in (*self.fields, *self.misspelled_fields) for form in _usual_spellings(name)}
+        object.__setattr__(self, "usual_names", {spelling: self.name_of(spelling) for spelling in spellings})
+
+    def name_of(self, spelling: str) -> FieldName:
+        """Return what the name of a field, without surrounding blanks, stands for."""
+        lower = spelling.lower()
+        if lower in self.fields:
+            return FieldName(spelling, lower)
+        if lower in self.misspelled_fields:
+            return FieldName(spelling, self.misspelled_fields[lower], (Quirk.MISSPELLED_FIELD,))
+        for start, field_name in self.field_starts.items():
+            if lower.startswith(start):
+                return FieldName(spelling, field_name, (Quirk.MISSPELLED_FIELD,))
+        return FieldName(spelling, lower)
+
+
+def _usual_spellings(name: str) -> tuple[str, ...]:
+    return (name, name.capitalize(), name.title(), name.upper())
 
 
 @dataclass(frozen=True, slots=True)

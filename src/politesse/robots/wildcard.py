@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from politesse._memory import memory_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,6 +37,12 @@ class Wildcard:
         self.needle = max((*middle, self._last), key=len)
         self.searches = len(middle) + 1
         self.restarts = 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Approximate memory that it takes."""
+        segments = (self.head, *self._middle, self._last)
+        return memory_of((self, self._middle, *[segment for segment in segments if len(segment) > 1]))
 
     def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
         """Whether ``target``, in normal form, matches from its first octet.
@@ -72,6 +80,11 @@ class _CutEscapes(Wildcard):
         super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
         self._tails = tuple(map(_tails, form.removesuffix("$").split("*")))
         self.restarts = sum(len(tails) > 1 for tails in self._tails[1:])
+
+    @property
+    def weight_bytes(self) -> int:
+        """See ``Wildcard``."""
+        return super().weight_bytes + sum([memory_of((tails, *tails)) for tails in self._tails])
 
     def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
         """Do as ``Wildcard.matches`` does."""

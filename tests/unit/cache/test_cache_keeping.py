@@ -157,6 +157,35 @@ async def test_two_origins_with_the_same_file_share_one_rule_set() -> None:
         assert one.rules[BOT] is not other.rules[BOT]
 
 
+async def test_rules_that_origins_share_weigh_once() -> None:
+    twin = "https://twin.example"
+    async with caching({SITE: FILE, twin: FILE}) as bench:
+        rules = (await bench.ask()).rules[BOT]
+        alone = bench.cache.weight_bytes
+        both = [bench.cache.entries[SITE], await bench.ask(twin)]
+        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in both) - rules.weight_bytes
+        await bench.cache.forget(Origin.of(SITE))
+        assert bench.cache.weight_bytes == both[1].weight_bytes > rules.weight_bytes
+        await bench.cache.forget(Origin.of(twin))
+        assert bench.cache.weight_bytes == 0
+        await bench.ask()
+        assert bench.cache.weight_bytes == alone
+
+
+async def test_the_bound_holds_more_origins_with_one_file_than_with_their_own() -> None:
+    rules = "User-agent: *\n" + "\n".join(f"Disallow: /{number}" for number in range(1_000))
+    options = CacheOptions(max_entries_bytes=400_000)
+    kept = []
+    for own in ("", "# {}"):
+        sites: dict[str, Answer | list[Answer]] = {site_number(at): rules + own.format(at) for at in range(20)}
+        async with caching(sites, options=options) as bench:
+            for site in sites:
+                await bench.ask(site)
+            kept.append(len(bench.cache.entries))
+    assert kept[0] == 20
+    assert 2 <= kept[1] <= 4
+
+
 async def test_a_rule_set_that_no_origin_has_is_let_go() -> None:
     async with caching({SITE: FILE}) as bench:
         await bench.ask()
@@ -174,27 +203,22 @@ async def test_the_entries_stay_within_their_bytes() -> None:
             entry = await bench.ask(site_number(number))
             assert not entry.rules[BOT].allowed("/private")
             assert bench.cache.weight_bytes <= 50_000
-            entries = bench.cache.entries.values()
-            rules_bytes = sum(entry.rules[BOT].weight_bytes for entry in entries)
-            assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in entries) + rules_bytes
+            assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in bench.cache.entries.values())
         assert 5 < len(bench.cache.entries) < 50
 
 
-async def test_rules_that_origins_share_count_once() -> None:
-    async with caching({site_number(number): FILE for number in range(20)}) as bench:
-        for number in range(20):
-            await bench.ask(site_number(number))
-        entries = list(bench.cache.entries.values())
-        rules_bytes = entries[0].rules[BOT].weight_bytes
-        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in entries) + rules_bytes
-        entry = await bench.ask(site_number(0), agent=OTHER)
-        rules_bytes += entry.rules[OTHER].weight_bytes
-        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in entries) + rules_bytes
-        for number in range(19):
-            await bench.cache.forget(Origin.of(site_number(number)))
-        (last,) = bench.cache.entries.values()
-        assert bench.cache.weight_bytes == last.weight_bytes + rules_bytes
-        await bench.cache.forget(Origin.of(site_number(19)))
+async def test_rules_of_an_agent_that_asks_later_count_once_for_all_origins_that_share_the_file() -> None:
+    twin = "https://twin.example"
+    async with caching({SITE: FILE, twin: FILE}) as bench:
+        await bench.ask()
+        await bench.ask(twin)
+        before = bench.cache.weight_bytes
+        entry = await bench.ask(agent=OTHER)
+        assert bench.cache.weight_bytes == before + entry.rules[OTHER].weight_bytes
+        assert bench.cache.entries[twin].answers(OTHER), "its file is the same"
+        await bench.cache.forget(Origin.of(SITE))
+        assert bench.cache.weight_bytes == bench.cache.entries[twin].weight_bytes
+        await bench.cache.forget(Origin.of(twin))
         assert bench.cache.weight_bytes == 0
 
 

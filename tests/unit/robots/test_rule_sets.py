@@ -346,6 +346,6 @@ def test_lone_surrogate_in_a_url_is_refused() -> None:
 
 
 def test_weight_includes_directives_that_are_no_rules() -> None:
-    for line in ("Comment: x\n", "Request-rate: 1/5\n", "Visit-time: 0000-2359\n"):
+    for line in (f"Comment: {'x' * 100}\n", "Request-rate: 1/5\n", "Visit-time: 0000-2359\n"):
         rules = RobotsTxt.parse("User-agent: *\n" + line * 1_000).rules_for("x")
         assert rules.weight_bytes > 100_000

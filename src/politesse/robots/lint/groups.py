@@ -10,6 +10,7 @@ from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
 from politesse.robots.explain import compiled_alone
+from politesse.robots.group import Group, GroupRows
 from politesse.robots.lexer import blank_lines
 from politesse.robots.line import Line, Quirk
 from politesse.robots.lint.diagnostics import Report, shown
@@ -17,7 +18,6 @@ from politesse.robots.lint.diagnostics import Report, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from politesse.robots.group import Group
     from politesse.robots.lint.lines import Rows
 
 _MAX_COMPARED: Final = 2_000_000  # names of a file with each other, in dialects that compare each with each
@@ -148,8 +148,9 @@ def _check_version(robots: RobotsTxt, group: Group, rows: Rows, report: Report) 
     if EVERYBODY in group.agents:
         message = f"a group of version {version} for everybody; crawlers that know only 1.0.0 read it differently"
         report.add("conner-default-version", message, head.number, rows.of_value(head))
-    chosen = robots.dialect.traits.grouping.named([(group, 0)])
-    if not chosen:
+    read = GroupRows(0)
+    read.version = group.version
+    if not robots.dialect.traits.grouping.named([(read, 0)]):
         message = f"version {version} is experimental or unknown: {_names(group)} obeys the group of everybody instead"
         report.add("conner-version-ignored", message, head.number, rows.of_name(head))
         return

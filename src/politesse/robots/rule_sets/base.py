@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from sys import getsizeof
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
+from politesse._memory import memory_of
 from politesse.origin import Origin, StrOrURL, target_of, url_text
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
 from politesse.robots.metered import Meter
-from politesse.robots.pattern import is_literal, is_plain, match_form, match_plain_url, match_simple_url
+from politesse.robots.pattern import is_plain, match_plain_url, match_simple_url
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 from politesse.robots.timetable import ALWAYS, Timetable
 from politesse.usage.model import NOTHING_STATED, Usage
@@ -17,20 +19,14 @@ from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.line import Line
+    from politesse.robots.line import FieldRow
     from politesse.robots.preferences import SiteUsage
+    from politesse.robots.rule_table import RuleTable
     from politesse.robots.traits import Matching
 
 ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
-NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 
-# Measured with tracemalloc, in CPython 3.11 to 3.14.
-_LEAST_BYTES: Final = 520
-_BYTES_PER_RULE: Final = 180  # a Rule, the header of its value, its places in the tables
-_BYTES_PER_TEXT: Final = 56  # the header of a string, and a reference to it
-_BYTES_PER_ANCHORED: Final = 110  # its place in the table of exact paths
-_BYTES_PER_WILDCARD: Final = 290  # a Wildcard, and its places in the lists of candidates
-_BYTES_PER_ESCAPE: Final = 200  # the spellings of a segment that ends within an escape
+# Measured with tracemalloc, in CPython 3.11.
 _BYTES_PER_DIRECTIVE: Final = 110
 
 _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
@@ -73,7 +69,7 @@ class RuleSet(ABC):
         sitemap_lines: Sitemap lines of the file, which are addressed to everybody.
         site_usage: what the file says about the use of content, including content that may not be crawled; None if
             it says nothing.
-        weight_bytes: approximate memory that the rule set takes.
+        weight_bytes: approximate memory that the rule set takes once it was asked; it builds the tables.
         precedence: sentence that says which of several matching rules decides.
     """
 
@@ -81,11 +77,11 @@ class RuleSet(ABC):
 
     __slots__ = (
         "__weakref__",
-        "_count",
         "_matching",
         "_origin",
         "_unmetered_octets",
         "_version",
+        "_weight_bytes",
         "comments",
         "crawl_delay",
         "request_rates",
@@ -93,15 +89,14 @@ class RuleSet(ABC):
         "sitemap_lines",
         "timetable",
         "visit_times",
-        "weight_bytes",
     )
 
     def __init__(
-        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
+        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
         self._matching = matching
         said = directives.values
-        self.crawl_delay = max(_of_kind(float, said), default=None)
+        self.crawl_delay = max(_of_kind(float, said), default=None) if said else None
         self.request_rates = _of_kind(RequestRate, said)
         self.visit_times = _of_kind(TimeWindow, said)
         timed = self.request_rates or self.visit_times
@@ -111,17 +106,28 @@ class RuleSet(ABC):
         self.site_usage = directives.usage
         self._version = directives.version
         self._origin = origin
-        self._unmetered_octets, rules = self._compile(lines)
-        self._count = len(rules)
-        self.weight_bytes = (
-            _LEAST_BYTES
-            + sum(map(_weight_bytes, rules))
-            + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times) + len(self.comments))
-            + sum(map(_text_bytes, self.comments))
+        self._weight_bytes = 0
+        self._unmetered_octets = self._compile(rows)
+
+    def prepare(self) -> None:
+        """Build the tables and weigh them, which the first question and the first look at the weight would do."""
+        self._weight_bytes = (
+            getsizeof(self)
+            + self._built().weight_bytes
+            + self._tables_bytes()
+            + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times))
+            + memory_of(self.comments)
             + self.timetable.weight_bytes
             + self.sitemap_lines.weight_bytes
             + (0 if self.site_usage is None else self.site_usage.weight_bytes)
         )
+
+    @property
+    def weight_bytes(self) -> int:
+        """See the class."""
+        if not self._weight_bytes:
+            self.prepare()
+        return self._weight_bytes
 
     def allowed(self, url: StrOrURL) -> bool:
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested.
@@ -133,9 +139,11 @@ class RuleSet(ABC):
             plain = match_plain_url(url)  # type: ignore[arg-type] # a check of the type would cost every str
         except TypeError:
             return self.match(url).allowed
-        if plain is not None and "/." not in (target := plain[1]):
+        if plain is None:
+            return self._match_text(url_text(url)).allowed
+        if "/." not in (target := plain[1]):
             return self.decide(target).allowed  # as match does, one call less
-        return self.match(url).allowed
+        return self.judge(target).allowed
 
     def match(self, url: StrOrURL) -> Match:
         """Return whether a URL or target may be requested, and the rule that decided.
@@ -151,12 +159,12 @@ class RuleSet(ABC):
             plain = match_plain_url(url)  # type: ignore[arg-type] # as above
         except TypeError:
             return self.match(url_text(url))
-        if plain is not None:
-            return self.judge(plain[1])
-        url = url_text(url)
-        if (simple := match_simple_url(url)) is not None:
-            return self.judge(simple[1])
-        return self.judge(target_of(url))
+        return self._match_text(url_text(url)) if plain is None else self.judge(plain[1])
+
+    def _match_text(self, url: str) -> Match:
+        """Return the match of a URL that is not plain, or of a target."""
+        simple = match_simple_url(url)
+        return self.judge(target_of(url) if simple is None else simple[1])
 
     def usage(self, url: StrOrURL) -> Usage | None:
         """Return what the file says about the use of a URL or target; None if it may not be requested.
@@ -212,15 +220,24 @@ class RuleSet(ABC):
         """Whether ``other`` decides nothing that ``rule`` matches too, so that it could be dropped beside it."""
 
     @abstractmethod
-    def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
-        """Build the tables of ``decide``.
+    def _compile(self, rows: Sequence[FieldRow]) -> int:
+        """Build the tables of ``decide``, or keep the rows to build them at the first question.
 
         Returns:
-            The length of the longest target that ``decide`` compares without a budget, and all rules.
+            The length of the longest target that ``decide`` compares without a budget; less than 0 until the tables
+            are built.
         """
 
+    @abstractmethod
+    def _built(self) -> RuleTable:
+        """Return all rules; build the tables if need be."""
+
+    @abstractmethod
+    def _tables_bytes(self) -> int:
+        """Return about how much memory the tables of ``decide`` take."""
+
     def __len__(self) -> int:
-        return self._count
+        return len(self._built())
 
     def __repr__(self) -> str:
         return f"<RuleSet {self._matching.dialect}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
@@ -233,23 +250,3 @@ def bounded(match: Match) -> Match:
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
     return tuple([value for value in values if isinstance(value, kind)]) if values else ()  # most files have none
-
-
-def _weight_bytes(rule: Rule) -> int:
-    """Return about how much memory a rule takes, with what it is compiled to."""
-    value, pattern = rule.value, rule.pattern
-    weight_bytes = _BYTES_PER_RULE + _text_bytes(value)
-    if pattern is not value:  # normal form is ASCII
-        weight_bytes += _BYTES_PER_TEXT + len(pattern)
-    if "*" in pattern or ("%" in pattern and not is_literal(match_form(pattern))):
-        stars = pattern.count("*")
-        weight_bytes += _BYTES_PER_WILDCARD + len(pattern) + _BYTES_PER_TEXT * stars
-        weight_bytes += _BYTES_PER_ESCAPE * min(pattern.count("%"), stars + 1)
-    elif pattern.endswith("$"):
-        weight_bytes += _BYTES_PER_ANCHORED + len(pattern)
-    return weight_bytes
-
-
-def _text_bytes(text: str) -> int:
-    """Return the most that the characters of a text take, in steps of 16 octets, as memory is allocated."""
-    return (len(text) if text.isascii() else 4 * len(text)) + 15 & ~15

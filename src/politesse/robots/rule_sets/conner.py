@@ -12,17 +12,22 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
+from politesse._memory import memory_of
+from politesse._text import BLANKS
 from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.line import Line, is_void
+from politesse.robots.line import rule_quirks
 from politesse.robots.metered import Candidate, Meter, Wildcards
 from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
-from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.rule_table import ALLOW, NO_RULE, NO_RULE_MATCH, RuleTable
 from politesse.robots.wildcard import Wildcard
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from politesse.robots.line import FieldRow
 
 
 class ConnerRuleSet(RuleSet):
@@ -32,7 +37,7 @@ class ConnerRuleSet(RuleSet):
         "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
     )
 
-    __slots__ = ("_allowing", "_denying", "_explicit", "_first_general", "_general", "_otherwise", "_wildcards_in_turn")
+    __slots__ = ("_allowing", "_denying", "_explicit", "_first_general", "_otherwise", "_table", "_wildcards_in_turn")
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
@@ -40,32 +45,35 @@ class ConnerRuleSet(RuleSet):
             return self.decide_metered(Meter(target))
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        if (general := self._first_general.find(target)) is not None:
-            return general.match
+        if (general := self._first_general.find(target)) != NO_RULE:
+            return self._table.match(general)
         if (explicit := self._explicit.get(target)) is not None:
-            return explicit.match
-        if (rule := _first(self._denying, target) or _first(self._allowing, target)) is not None:
-            return rule.match
-        return self._otherwise
+            return self._table.match(explicit)
+        place = _first(self._denying, target)
+        if place == NO_RULE:
+            place = _first(self._allowing, target)
+        return self._otherwise if place == NO_RULE else self._table.match(place)
 
     def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``."""
         if meter.target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         if (explicit := self._explicit.get(meter.target)) is not None:
-            return explicit.match
+            return self._table.match(explicit)
         for wildcards in self._wildcards_in_turn:
-            place = wildcards.first(meter, len(wildcards.rules))
-            if place < len(wildcards.rules):
-                rule = wildcards.rules[place]
-                return bounded(rule.match) if meter.exhausted else rule.match
+            candidates = wildcards.candidates
+            index = wildcards.first(meter, len(candidates))
+            if index < len(candidates):
+                match = self._table.match(candidates[index][2])
+                return bounded(match) if meter.exhausted else match
         return bounded(self._otherwise) if meter.exhausted else self._otherwise
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``; of an Allow and a Disallow of one path without ``*``, the Allow counts."""
-        wildcards = [rule for _, _, rule in (*self._denying, *self._allowing)]
-        return sorted([*self._general, *self._explicit.values(), *wildcards], key=attrgetter("line"))
+        wildcards = [place for _, _, place in (*self._denying, *self._allowing)]
+        general = range(len(self._table)) if self._is_general else ()
+        return sorted(self._table.rules([*general, *self._explicit.values(), *wildcards]), key=attrgetter("line"))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """See ``RuleSet.reach``; in version 1 a rule matches every target that starts with its path."""
@@ -84,41 +92,41 @@ class ConnerRuleSet(RuleSet):
     def _is_general(self) -> bool:
         return self._version[0] == VERSION_1[0]
 
-    def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
-        said = [line for line in lines if line.value and not is_void(line)]
-        if self._is_general:
-            rules = _rules([line for line in said if line.field == "disallow"], decode_prefix)
-        else:
-            rules = _rules(said, self._matching.normalise_pattern)
-        self._general = tuple(rules) if self._is_general else ()
-        allows = [] if self._is_general else [rule for rule in rules if rule.allow]
-        denials = [] if self._is_general else [rule for rule in rules if not rule.allow]
-        self._explicit = {rule.pattern: rule for rule in (*denials, *allows) if "*" not in rule.pattern}
-        self._denying = _with_wildcards(denials)
-        self._allowing = _with_wildcards(allows)
-        closing = [rule for _, _, rule in self._allowing] or ([] if denials else allows)
-        self._otherwise = Match(Reason.NOT_ALLOWED, closing[0]) if closing else NO_RULE_MATCH
-        self._first_general = FirstPrefix(self._general)
-        self._wildcards_in_turn = (Wildcards(self._denying), Wildcards(self._allowing))
-        return min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2, rules
+    def _compile(self, rows: Sequence[FieldRow]) -> int:
+        leading, general = self._matching.leading, self._is_general
+        normalise = decode_prefix if general else self._matching.normalise_pattern
+        rules: dict[tuple[str, str], FieldRow] = {}  # of equal ones only the first
+        for row in rows:
+            field, value = row[1].field, row[2].strip(BLANKS)
+            if value and not rule_quirks(field, value, leading) and not (general and field == ALLOW):
+                rules.setdefault((normalise(value), field), row)
+        self._table = table = RuleTable([pattern for pattern, _ in rules], rules.values())
+        self._first_general = FirstPrefix(table.patterns if general else ())
+        places = range(0 if general else len(table))
+        allows = [place for place in places if table.allows(place)]
+        denials = [place for place in places if not table.allows(place)]
+        self._explicit = {table.patterns[at]: at for at in (*denials, *allows) if "*" not in table.patterns[at]}
+        self._denying, self._allowing = _with_wildcards(denials, table), _with_wildcards(allows, table)
+        closing = [place for _, _, place in self._allowing] or ([] if denials else allows)
+        self._otherwise = Match(Reason.NOT_ALLOWED, table.match(closing[0]).rule) if closing else NO_RULE_MATCH
+        self._wildcards_in_turn = (Wildcards(self._denying, table), Wildcards(self._allowing, table))
+        return min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2
+
+    def _built(self) -> RuleTable:
+        return self._table
+
+    def _tables_bytes(self) -> int:
+        tables = self._first_general.weight_bytes + memory_of((self._explicit,))
+        return tables + sum([wildcards.weight_bytes for wildcards in self._wildcards_in_turn])
 
 
-def _rules(lines: Sequence[Line], normalise: Callable[[str], str]) -> list[Rule]:
-    """Return the rules in the order of the file; of equal ones only the first."""
-    rules: dict[tuple[str, bool], Rule] = {}
-    for line in lines:
-        pattern, allow = normalise(line.value), line.field == "allow"
-        rules.setdefault((pattern, allow), Rule(line.number, line.name, line.value, pattern, allow=allow))
-    return list(rules.values())
+def _with_wildcards(places: Sequence[int], table: RuleTable) -> tuple[Candidate, ...]:
+    wildcards = [(Wildcard(f"{table.patterns[at]}$"), at) for at in places if "*" in table.patterns[at]]
+    return tuple((wildcard.needle, wildcard, place) for wildcard, place in wildcards)
 
 
-def _with_wildcards(rules: Sequence[Rule]) -> tuple[Candidate, ...]:
-    wildcards = [(Wildcard(f"{rule.pattern}$"), rule) for rule in rules if "*" in rule.pattern]
-    return tuple((wildcard.needle, wildcard, rule) for wildcard, rule in wildcards)
-
-
-def _first(candidates: tuple[Candidate, ...], target: str) -> Rule | None:
-    for needle, wildcard, rule in candidates:
+def _first(candidates: tuple[Candidate, ...], target: str) -> int:
+    for needle, wildcard, place in candidates:
         if needle in target and wildcard.matches(target):
-            return rule
-    return None
+            return place
+    return NO_RULE

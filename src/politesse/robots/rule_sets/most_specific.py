@@ -19,22 +19,27 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse._constants import ROBOTS_TXT
-from politesse.robots.line import Line, is_void
+from politesse._memory import memory_of
+from politesse._text import BLANKS
+from politesse.origin import MAX_URL_LENGTH
 from politesse.robots.metered import NO_WILDCARDS, Candidate, Meter, Wildcards
-from politesse.robots.pattern import is_literal, is_plain, match_form
-from politesse.robots.prefixes import PrefixIndex
-from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.pattern import is_literal, is_normal, is_plain, match_form, match_normal_url
+from politesse.robots.prefixes import PrefixIndex, flat
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.rule_table import ALLOW, NO_RULE, RuleTable
 from politesse.robots.wildcard import wildcard_of
-from politesse.verdict import Match, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from politesse.robots.line import FieldRow
     from politesse.robots.traits import Matching
+    from politesse.verdict import Match, Rule
 
-# Stands for the lack of a matching rule, so that decide compares rules without a test for None: no rule is shorter.
-_NO_RULE: Final = Rule(0, "", "", "", allow=True)
-_NO_RULE.known_match = NO_RULE_MATCH
+
+_NONE_EXACT: Final[dict[str, int]] = {}  # shared by the files without whole paths
+_UNRANKED: Final = b"\x00"  # shared by the files with plain prefixes only: nothing is compared but the end, NO_RULE
+_NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where the tables are built
 
 
 class MostSpecificRuleSet(RuleSet):
@@ -43,62 +48,100 @@ class MostSpecificRuleSet(RuleSet):
     precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
 
     __slots__ = (
+        "_best",
         "_beyond_prefixes",
         "_enclosing",
         "_exact",
         "_floating",
         "_literals",
-        "_prefix_rules",
+        "_matches",
         "_prefixes",
+        "_ranks",
         "_root",
         "_rooted",
         "_rooted_heads",
-        "_rules",
+        "_rows",
+        "_table",
         "_wildcards",
     )
 
+    def _match_text(self, url: str) -> Match:
+        """Do as ``RuleSet._match_text`` does, without a second look at escapes in normal form."""
+        normal = match_normal_url(url) if url.isascii() else None
+        if normal is not None and "/." not in (target := normal[1]) and len(target) <= MAX_URL_LENGTH:
+            return self.decide(target)
+        return super()._match_text(url)
+
     def judge(self, target: str) -> Match:
         """Do as ``RuleSet.judge`` does; wildcards are compared with the query as it was written, too."""
-        if is_plain(target) is not None and "/." not in target:
+        if is_normal(target):
             return self.decide(target)
         normal = self._matching.normalise_target(target)
-        written = self._matching.query_as_written(target) if "?" in target else None
+        self._built()
+        written = self._matching.query_as_written(target) if "?" in target and self._wildcards.candidates else None
         if len(normal) > self._unmetered_octets or (written is not None and len(written) > self._unmetered_octets):
             return self._judge_metered(normal, written, max(target.count("%"), normal.count("%")))
         match = self.decide(normal)
         return match if written is None else self._wildcards_too(written, match)
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
-        best = match.rule or _NO_RULE
-        for _, wildcards in self._floating:
-            best = _longer(wildcards, written, best)
-        return _longer(self._rooted, written, best).match
+        least, best = _rank(match), NO_RULE
+        for wildcards in (*[floating for _, floating in self._floating], self._rooted):
+            if (longer := self._longer(wildcards, written, least)) != NO_RULE:
+                best, least = longer, self._ranks[longer]
+        return match if best == NO_RULE else self._table.match(best)
 
     def decide(self, target: str) -> Match:
-        """Return the match of a target in normal form. The hot path: nothing is allocated."""
+        """Return the match of a target in normal form. The hot path: nothing is allocated for a rule that decided."""
         if len(target) > self._unmetered_octets:
-            return self.decide_metered(Meter(target))
+            return self._decide_rarely(target)
         best = self._root
         prefixes = self._prefixes
         place = bisect_right(prefixes, target)
         while place:
             place -= 1
             if target.startswith(prefixes[place]):
-                best = self._prefix_rules[place]
+                best = self._best[place]
                 break
             place = self._enclosing[place]
         if self._beyond_prefixes:
-            if (exact := self._exact.get(target)) is not None and _outranks(exact, best):
-                best = exact
-            if self._rooted and target.startswith(self._rooted_heads):
-                best = _longer(self._rooted, target, best)
-            for rare, wildcards in self._floating:
-                if rare in target:
-                    best = _longer(wildcards, target, best)
+            best = self._beyond(target, best)
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
-        match = best.known_match
-        return best.match if match is None else match
+        match = self._matches[best]
+        return self._table.match(best) if match is None else match
+
+    def _decide_rarely(self, target: str) -> Match:
+        """Decide at the first question, for which the tables are built, and where the work needs a budget."""
+        if self._rows is None:
+            return self.decide_metered(Meter(target))
+        self._built()
+        return self.decide(target)
+
+    def _beyond(self, target: str, best: int) -> int:
+        """Return the place of the rule that decides, given the one that decides among the prefixes."""
+        ranks = self._ranks
+        least = ranks[best]
+        if (exact := self._exact.get(target)) is not None and ranks[exact] > least:
+            best, least = exact, ranks[exact]
+        if self._rooted and target.startswith(self._rooted_heads):
+            longer = self._longer(self._rooted, target, least)
+            if longer != NO_RULE:
+                best, least = longer, ranks[longer]
+        for rare, wildcards in self._floating:
+            if rare in target:
+                longer = self._longer(wildcards, target, least)
+                if longer != NO_RULE:
+                    best, least = longer, ranks[longer]
+        return best
+
+    def _longer(self, wildcards: tuple[Candidate, ...], target: str, least: int) -> int:
+        """Return the place of the first wildcard rule that matches and outranks ``least``, or NO_RULE."""
+        ranks = self._ranks
+        for needle, wildcard, place in wildcards:
+            if needle in target and ranks[place] > least and wildcard.matches(target):
+                return place
+        return NO_RULE
 
     def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
         """Return the match of both forms of a target; the work on its escapes is taken from the budget."""
@@ -106,33 +149,36 @@ class MostSpecificRuleSet(RuleSet):
         match = self.decide_metered(meter)
         if written is None:
             return match
-        best = match.rule or _NO_RULE
-        return self._most_specific(Meter(written, meter.left), best, bound_reached=match.bound_reached)
+        return self._most_specific(Meter(written, meter.left), match)
 
     def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``."""
+        self._built()
         target = meter.target
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         place = next(self._literals.starts(target), None)
-        best = self._root if place is None else self._prefix_rules[place]
-        if (exact := self._exact.get(target)) is not None and _outranks(exact, best):
+        best = self._root if place is None else self._best[place]
+        exact = self._exact.get(target)
+        if exact is not None and self._ranks[exact] > self._ranks[best]:
             best = exact
-        return self._most_specific(meter, best)
+        return self._most_specific(meter, self._table.match(best))
 
-    def _most_specific(self, meter: Meter, best: Rule, *, bound_reached: bool = False) -> Match:
-        """Return the match of the wildcards, and of ``best``, the most specific rule so far."""
-        wildcards = self._wildcards
-        outranking = wildcards.count_while(lambda rule: _outranks(rule, best))
-        place = wildcards.first(meter, outranking)
-        if place < outranking:
-            best = wildcards.rules[place]
-        return bounded(best.match) if bound_reached or meter.exhausted else best.match
+    def _most_specific(self, meter: Meter, match: Match) -> Match:
+        """Return the match of the wildcards, and of the most specific rule so far."""
+        candidates, ranks, least = self._wildcards.candidates, self._ranks, _rank(match)
+        outranking = self._wildcards.count_while(lambda place: ranks[place] > least)
+        index = self._wildcards.first(meter, outranking)
+        bound_reached = match.bound_reached or meter.exhausted
+        if index < outranking:
+            match = self._table.match(candidates[index][2])
+        return bounded(match) if bound_reached else match
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``."""
-        return sorted(self._rules, key=attrgetter("line"))
+        table = self._built()
+        return sorted(table.rules(range(len(table))), key=attrgetter("line"))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """See ``RuleSet.reach``."""
@@ -143,87 +189,102 @@ class MostSpecificRuleSet(RuleSet):
         """See ``RuleSet.precedes``."""
         if rule.pattern == other.pattern and rule.allow is other.allow:
             return rule.line < other.line
-        return _outranks(rule, other)
+        longer = len(rule.pattern) - len(other.pattern)
+        return longer > 0 or (longer == 0 and rule.allow and not other.allow)
 
-    def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
-        rules = _strongest(lines, self._matching)
-        self._rules = tuple(rules.values())
+    def _compile(self, rows: Sequence[FieldRow]) -> int:
+        self._rows: Sequence[FieldRow] | None = rows
+        return _NOT_BUILT
+
+    def _built(self) -> RuleTable:
+        if (rows := self._rows) is not None:
+            self._build(_strongest(rows, self._matching))
+            # Last: a thread that asks meanwhile builds the same tables.
+            self._unmetered_octets = self._wildcards.unmetered_octets
+            self._rows = None
+        return self._table
+
+    def _build(self, rules: dict[str, FieldRow]) -> None:
+        self._table = table = RuleTable(rules, rules.values())
+        self._matches = table.matches  # for decide, to save a call
+        literals = dict(zip(rules, range(len(rules)), strict=True))
+        exact: dict[str, int] = {}
         wildcards: list[Candidate] = []
-        literals: dict[str, Rule] = {}
-        self._exact: dict[str, Rule] = {}
-        for pattern, rule in rules.items():
-            form = match_form(pattern) if "*" in pattern or "%" in pattern else pattern
+        others = [pattern for pattern in rules if "*" in pattern or "%" in pattern or pattern[-1] == "$"]
+        # Of two rules that match the same targets, the one that decides is kept. Plain prefixes are all different.
+        self._ranks = ranks = table.ranks() if others else _UNRANKED
+        for pattern in others:
+            place, form = literals.pop(pattern), match_form(pattern)
             if not is_literal(form):
                 wildcard = wildcard_of(form)
-                wildcards.append((wildcard.needle, wildcard, rule))
-            elif form.endswith("$"):
-                _keep_stronger(self._exact, form[:-1], rule)
+                wildcards.append((wildcard.needle, wildcard, place))
+            elif form[-1:] == "$":
+                _keep_stronger(exact, form[:-1], place, ranks)
             else:
                 # Every target starts with "/". The only shorter form is that of a pattern that was all stars.
-                _keep_stronger(literals, form or "/", rule)
-        self._compile_literals(literals)
-        self._compile_wildcards(wildcards)
-        self._beyond_prefixes = bool(self._exact or wildcards)
-        return self._wildcards.unmetered_octets, self._rules
+                _keep_stronger(literals, form or "/", place, ranks)
+        self._exact = exact or _NONE_EXACT
+        self._build_literals(literals)
+        self._build_wildcards(wildcards)
+        self._beyond_prefixes = bool(exact or wildcards)
 
-    def _compile_literals(self, literals: dict[str, Rule]) -> None:
-        self._root = literals.pop("/", _NO_RULE)
+    def _build_literals(self, literals: dict[str, int]) -> None:
+        ranks = self._ranks
+        self._root = literals.pop("/", NO_RULE)
         self._literals = PrefixIndex(literals)
         self._prefixes, self._enclosing = self._literals.prefixes, self._literals.links  # for decide, to save a call
-        self._prefix_rules: list[Rule] = []
-        for prefix, link in zip(self._prefixes, self._enclosing, strict=True):
-            # "/a*$" has more octets than "/ab", and matches all that it does.
-            around = self._prefix_rules[link - 1] if link else self._root
-            rule = literals[prefix]
-            self._prefix_rules.append(around if _outranks(around, rule) else rule)
+        best = [literals[prefix] for prefix in self._prefixes]
+        if ranks is not _UNRANKED:
+            for index, link in enumerate(self._enclosing):
+                # "/a*$" has more octets than "/ab", and matches all that it does.
+                around = best[link - 1] if link else self._root
+                if ranks[around] > ranks[best[index]]:
+                    best[index] = around
+        self._best = flat(best)
 
-    def _compile_wildcards(self, wildcards: list[Candidate]) -> None:
+    def _build_wildcards(self, wildcards: list[Candidate]) -> None:
         # Longest first, and at one length an Allow first: the first that matches is the most specific. The pattern
         # counts as it is written, including a trailing star, which matches nothing more.
-        wildcards.sort(key=lambda one: (-len(one[2].pattern), not one[2].allow))
-        self._wildcards = Wildcards(wildcards) if wildcards else NO_WILDCARDS
+        ranks = self._ranks
+        wildcards.sort(key=lambda one: -ranks[one[2]])
+        self._wildcards = Wildcards(wildcards, self._table) if wildcards else NO_WILDCARDS
         self._rooted = self._wildcards.rooted
         self._floating = self._wildcards.floating
         self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
 
+    def _tables_bytes(self) -> int:
+        exact = memory_of((self._exact, *self._exact)) if self._exact else 0
+        return self._literals.weight_bytes + memory_of((self._best, self._ranks)) + exact + self._wildcards.weight_bytes
 
-def _strongest(lines: Sequence[Line], matching: Matching) -> dict[str, Rule]:
-    """Return one rule for each pattern in normal form: the first line that has it, an Allow before a Disallow."""
-    normalise = matching.normalise_pattern
-    rules: dict[str, Rule] = {}
-    for line in lines:
-        if not line.value or (line.quirks and is_void(line)):
-            continue  # an empty Disallow restricts nothing and cancels nothing
-        pattern = normalise(line.value)
-        allow = line.field == "allow"
+
+def _keep_stronger(places: dict[str, int], text: str, place: int, ranks: Sequence[int]) -> None:
+    known = places.get(text)
+    # At one rank the first one of the file counts, and its place is the smaller one.
+    if known is None or (ranks[place], -place) > (ranks[known], -known):
+        places[text] = place
+
+
+def _rank(match: Match) -> int:
+    """Return how specific the rule of a match is, as ``RuleTable.ranks`` does."""
+    rule = match.rule
+    return 0 if rule is None else 2 * len(rule.pattern) + rule.allow
+
+
+def _strongest(rows: Sequence[FieldRow], matching: Matching) -> dict[str, FieldRow]:
+    """Return one row for each pattern in normal form: the first that has it, an Allow before a Disallow."""
+    normalise, leading = matching.normalise_pattern, matching.leading
+    rules: dict[str, FieldRow] = {}
+    for row in rows:
+        value = row[2].strip(BLANKS)
+        if not value.startswith(leading):
+            continue  # RFC 9309 2.2; an empty Disallow restricts nothing and cancels nothing
+        pattern = value if is_plain(value) is not None else normalise(value)
         known = rules.get(pattern)
-        if known is None or (allow and not known.allow):
-            # RFC 9309 2.2.2: equivalent rules, the Allow counts.
-            rules[pattern] = Rule(line.number, line.name, line.value, pattern, allow=allow)
+        if known is None or (row[1].field == ALLOW and known[1].field != ALLOW):
+            rules[pattern] = row  # RFC 9309 2.2.2: of equivalent rules, the Allow counts
     if matching.implied_allow is not None:
-        for rule in [rule for rule in rules.values() if rule.allow]:
-            implied = matching.implied_allow(rule.pattern)
-            if implied is not None and (implied not in rules or not rules[implied].allow):
-                rules[implied] = Rule(rule.line, rule.field, rule.value, implied, allow=True)
+        for pattern, row in [(pattern, row) for pattern, row in rules.items() if row[1].field == ALLOW]:
+            implied = matching.implied_allow(pattern)
+            if implied is not None and (implied not in rules or rules[implied][1].field != ALLOW):
+                rules[implied] = row
     return rules
-
-
-def _keep_stronger(rules: dict[str, Rule], text: str, rule: Rule) -> None:
-    """Of two rules that match the same targets, keep the one that decides."""
-    known = rules.get(text)
-    if known is None or _outranks(rule, known):
-        rules[text] = rule
-
-
-def _longer(wildcards: tuple[Candidate, ...], target: str, best: Rule) -> Rule:
-    """Return the first wildcard rule that matches and outranks ``best``, otherwise ``best``."""
-    for needle, wildcard, rule in wildcards:
-        if needle in target and _outranks(rule, best) and wildcard.matches(target):
-            return rule
-    return best
-
-
-def _outranks(rule: Rule, best: Rule) -> bool:
-    """Whether ``rule`` is more specific (RFC 9309 2.2.2: the most octets; of equivalent rules the Allow)."""
-    longer = len(rule.pattern) - len(best.pattern)
-    return longer > 0 or (longer == 0 and rule.allow and not best.allow)

@@ -7,18 +7,21 @@ import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
+from politesse._text import BLANKS
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.robots.line import Line, is_void
+from politesse.robots.line import rule_quirks
 from politesse.robots.pattern import without_dot_segments
 from politesse.robots.prefixes import FirstPrefix
-from politesse.robots.rule_sets.base import NO_RULE_MATCH, ROBOTS_TXT_MATCH, Directives, RuleSet
-from politesse.verdict import Match, Rule
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet
+from politesse.robots.rule_table import ALLOW, RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from politesse.robots.line import FieldRow
     from politesse.robots.traits import Matching
+    from politesse.verdict import Match, Rule
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
 
@@ -31,19 +34,18 @@ class FirstMatchRuleSet(RuleSet):
 
     precedence: ClassVar[str] = "the first rule that matches decides"
 
-    __slots__ = ("_first_prefix", "_in_order")
+    __slots__ = ("_first_prefix", "_table")
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        rule = self._first_prefix.find(target)
-        return NO_RULE_MATCH if rule is None else rule.match
+        return self._table.match(self._first_prefix.find(target))
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``; they are tried in this order."""
-        return list(self._in_order)
+        return self._table.rules(range(len(self._table)))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """See ``RuleSet.reach``; a rule matches every target that starts with its path."""
@@ -53,20 +55,25 @@ class FirstMatchRuleSet(RuleSet):
         """See ``RuleSet.precedes``."""
         return rule.line < other.line
 
-    def _compile(self, lines: Sequence[Line]) -> tuple[int, Sequence[Rule]]:
-        ends = self._matching.empty_disallow_ends
-        rules: dict[str, Rule] = {}
-        for line in lines:
-            allow = line.field == "allow"
-            if not line.value and not allow and ends:
+    def _compile(self, rows: Sequence[FieldRow]) -> int:
+        matching = self._matching
+        rules: dict[str, FieldRow] = {}
+        for row in rows:
+            value, allow = row[2].strip(BLANKS), row[1].field == ALLOW
+            if not value and not allow and matching.empty_disallow_ends:
                 break  # the empty path is a prefix of every target: no later rule is ever reached
-            path = self._path(line.value)
-            if path and not is_void(line):
-                pattern = self._matching.normalise_pattern(path)
-                rules.setdefault(pattern, Rule(line.number, line.name, line.value, pattern, allow=allow))
-        self._in_order = tuple(rules.values())
-        self._first_prefix = FirstPrefix(self._in_order)
-        return sys.maxsize, self._in_order  # no wildcards: nothing to count
+            path = self._path(value)
+            if path and not rule_quirks(row[1].field, value, matching.leading):
+                rules.setdefault(matching.normalise_pattern(path), row)
+        self._table = RuleTable(rules, rules.values())
+        self._first_prefix = FirstPrefix(rules)
+        return sys.maxsize  # no wildcards: nothing to count
+
+    def _built(self) -> RuleTable:
+        return self._table
+
+    def _tables_bytes(self) -> int:
+        return self._first_prefix.weight_bytes
 
     def _path(self, value: str) -> str:
         """Return the path that the value of a rule stands for; empty if it stands for none."""
@@ -83,12 +90,12 @@ class SiteRuleSet(FirstMatchRuleSet):
     __slots__ = ("_said",)
 
     def __init__(
-        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
+        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
-        super().__init__(lines, directives, matching, origin)
+        super().__init__(rows, directives, matching, origin)
         # Kept to compile the rules again once the site is known.
-        unknown = origin is None and any(_has_authority(line.value) for line in lines)
-        self._said = (lines, directives) if unknown else None
+        unknown = origin is None and any(_has_authority(row[2].strip(BLANKS)) for row in rows)
+        self._said = (rows, directives) if unknown else None
 
     def allowed(self, url: StrOrURL) -> bool:
         """See ``RuleSet.allowed``."""
