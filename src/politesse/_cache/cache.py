@@ -32,7 +32,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from politesse._cache.entry import FileEntry
@@ -62,26 +61,23 @@ class FileFlight(Flight[EntryKind]):
         key: of the file.
         origin: whose.
         path: which file.
+        url: its URL.
         before: the entry at its start, if there was one.
         agents: whose questions the entry has to answer.
         forgotten: whether the file was forgotten since: the record in the store no longer counts.
     """
 
-    __slots__ = ("agents", "before", "forgotten", "key", "origin", "path")
+    __slots__ = ("agents", "before", "forgotten", "key", "origin", "path", "url")
 
     def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None) -> None:
         super().__init__()
         self.key = key
         self.origin = origin
         self.path = path
+        self.url = f"{origin}{path}"
         self.before = before
         self.agents = set() if before is None else {*before.agents}
         self.forgotten = False
-
-    @property
-    def url(self) -> str:
-        """The URL of the file."""
-        return f"{self.origin}{self.path}"
 
 
 class Judged(NamedTuple):
@@ -209,7 +205,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _drop(self, key: str) -> None:
         """Forget one file."""
         if (entry := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= self._released_bytes(entry)
+            self.weight_bytes -= entry.let_go()
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
 
@@ -275,7 +271,8 @@ class FileCache(ABC, Generic[EntryKind]):
         """Return the record after an answer."""
         now, policy = self._now(), self._policy
         record = None if record is None else self._reckoning.reckoned(record, now)
-        record = replace(advance(record, answer, now.wall, policy, self._jitter()), moment=now)
+        record = advance(record, answer, now.wall, policy, self._jitter())
+        record = Record(record.copy, record.trouble, now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")  # each row of ``advance`` holds for some time
@@ -294,8 +291,8 @@ class FileCache(ABC, Generic[EntryKind]):
         if self._closed:
             return
         if (before := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= self._released_bytes(before)
-        self.weight_bytes += self._added_bytes(entry)
+            self.weight_bytes -= before.let_go()
+        self.weight_bytes += entry.take_up()
         self.entries[key] = entry
         while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
             # Second chance: an entry that was used since it was last passed is passed once more.
@@ -304,17 +301,9 @@ class FileCache(ABC, Generic[EntryKind]):
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
-                self.weight_bytes -= self._released_bytes(oldest)
+                self.weight_bytes -= oldest.let_go()
 
     # Hooks for the kinds of files.
-
-    def _added_bytes(self, entry: EntryKind) -> int:
-        """Return by how much the entries become heavier with one that is now kept."""
-        return entry.weight_bytes
-
-    def _released_bytes(self, entry: EntryKind) -> int:
-        """Return by how much the entries become lighter without one that was kept."""
-        return entry.weight_bytes
 
     def _key(self, origin: Origin, path: str) -> str:
         return f"{origin}{path}"

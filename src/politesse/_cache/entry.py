@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from politesse.robots import RuleSet
 
 _ENTRY_BYTES: Final = 1_200
+_NO_RULES: Final[dict[str, RuleSet]] = {}
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
 
@@ -37,7 +38,7 @@ class FileEntry:
         refresh_wall: likewise.
         deadline_mono: when it ceases to hold.
         deadline_wall: likewise.
-        weight_bytes: about how much memory it takes.
+        own_bytes: about how much memory it takes, without what it shares with other entries.
         used: second-chance bit of the eviction, set on every hit.
     """
 
@@ -47,23 +48,23 @@ class FileEntry:
         "deadline_mono",
         "deadline_wall",
         "origin",
+        "own_bytes",
         "path",
         "record",
         "refresh_mono",
         "refresh_wall",
         "source",
         "used",
-        "weight_bytes",
     )
 
     def __init__(
-        self, origin: Origin, path: str, held: Standing, record: Record | None, at_mono: float, *, weight_bytes: int
+        self, origin: Origin, path: str, held: Standing, record: Record | None, at_mono: float, *, own_bytes: int
     ) -> None:
         self.origin = origin
         self.path = path
         self.source = held.source
         self.record = record
-        self.weight_bytes = weight_bytes
+        self.own_bytes = own_bytes
         self.used = False
         # Both clocks were read at the same moment.
         self.confirmed_wall = held.source.fetched_wall
@@ -79,6 +80,19 @@ class FileEntry:
     def trouble(self) -> Trouble | None:
         """The failures since the source was fetched, as noted in the record; the next attempt counts on from there."""
         return None if self.record is None else self.record.trouble
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory it takes, with what it shares."""
+        return self.own_bytes
+
+    def take_up(self) -> int:
+        """Count it as kept; return about how many bytes more are in memory for it."""
+        return self.own_bytes
+
+    def let_go(self) -> int:
+        """Count it as no longer kept; return about how many bytes become free."""
+        return self.own_bytes
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
         """Return whether it still holds."""
@@ -124,25 +138,71 @@ class FileEntry:
         return frozenset()
 
 
+class FileRules:
+    """The compiled rules of one file, for all origins that have the same file: many have one word for word.
+
+    Attributes:
+        by_agent: the rules by agent; more come when another agent asks.
+        weight_bytes: about how much memory they take.
+        entries: how many entries are kept that have them. They count once, with the first of these.
+    """
+
+    __slots__ = ("__weakref__", "by_agent", "entries", "weight_bytes")
+
+    def __init__(self) -> None:
+        self.by_agent: dict[str, RuleSet] = {}
+        self.weight_bytes = 0
+        self.entries = 0
+
+    def add(self, compiled: dict[str, RuleSet]) -> int:
+        """Add rules of agents that have none yet; return about how many bytes more are in memory for kept entries."""
+        before_bytes = self.weight_bytes
+        for agent, rule_set in compiled.items():
+            if self.by_agent.setdefault(agent, rule_set) is rule_set:
+                self.weight_bytes += rule_set.weight_bytes
+        return self.weight_bytes - before_bytes if self.entries else 0
+
+
 class Entry(FileEntry):
     """What is known about the robots.txt of one origin, ready for decisions.
 
     Attributes:
-        rules: the compiled rules, by agent; empty unless the source is SUCCESSFUL.
+        file_rules: those of its file; None unless the source is SUCCESSFUL.
+        rules: the same by agent, one attribute nearer; empty without a file.
     """
 
-    __slots__ = ("rules",)
+    __slots__ = ("file_rules", "rules")
 
     def __init__(
-        self, origin: Origin, held: Standing, record: Record, rules: dict[str, RuleSet], at_mono: float
+        self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
     ) -> None:
-        words = len(held.source.final_url) + len(held.source.fault)
-        # Also rules that origins share: the cache, which knows who shares them, counts those once.
-        weight_bytes = _ENTRY_BYTES + words + sum(rule_set.weight_bytes for rule_set in rules.values())
+        own_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
         # An entry does not keep the file, so it remembers only the failures.
         failures = None if record.trouble is None else replace(record, copy=None)
-        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, weight_bytes=weight_bytes)
-        self.rules = rules
+        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
+        self.file_rules = file_rules
+        self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory it takes, with its rules."""
+        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.weight_bytes
+
+    def take_up(self) -> int:
+        """See FileEntry; rules that another kept entry has count with that one."""
+        rules = self.file_rules
+        if rules is None:
+            return self.own_bytes
+        rules.entries += 1
+        return self.own_bytes if rules.entries > 1 else self.weight_bytes
+
+    def let_go(self) -> int:
+        """See FileEntry; rules count until the last entry that has them is let go."""
+        rules = self.file_rules
+        if rules is None:
+            return self.own_bytes
+        rules.entries -= 1
+        return self.own_bytes if rules.entries else self.weight_bytes
 
     def answers(self, agent: str) -> bool:
         """Return whether questions of ``agent`` can be answered from it."""

@@ -90,8 +90,8 @@ class SiteFileEntry(FileEntry):
     ) -> None:
         record, held, at_mono = judged
         copy = record.copy
-        weight_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
-        super().__init__(flight.origin, flight.path, held, record, at_mono, weight_bytes=weight_bytes)
+        own_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
+        super().__init__(flight.origin, flight.path, held, record, at_mono, own_bytes=own_bytes)
         self.truncated = truncated
         self.content_type = content_type
 

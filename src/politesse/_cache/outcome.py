@@ -164,9 +164,13 @@ def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: f
 
 def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | None:
     """Return what a status means; None for a 304 that confirms the copy at hand."""
-    status = response.status
-    if status == HTTPStatus.NOT_MODIFIED and response.conditional:
+    if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
         return None
+    return _result_of(response.status, policy)
+
+
+def _result_of(status: int, policy: AccessPolicy) -> AccessResult:
+    """Return what a status means that confirms no copy."""
     if _is_in(status, 200) and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
         return AccessResult.SUCCESSFUL
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -206,7 +210,7 @@ def _standing_of_copy(copy: Copy, trouble: Trouble | None, url: str, now_wall: f
         robots_url=url,
         result=copy.result,
         status=copy.status,
-        final_url=copy.final_url,
+        final_url=url if copy.final_url == url else copy.final_url,  # one string for both, in most entries
         fetched_wall=copy.confirmed_wall,
         fresh_until_wall=copy.fresh_until_wall,
         fault=copy.fault if trouble is None else trouble.fault,
@@ -283,7 +287,7 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
 
 def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
     """Return a copy as this policy reads it, None if not at all: it may have been kept under another policy."""
-    if copy is None or (not copy.fault and classify(FetchResponse(copy.status or 0, ""), policy) is not copy.result):
+    if copy is None or (not copy.fault and _result_of(copy.status or 0, policy) is not copy.result):
         return None
     successful = copy.result is AccessResult.SUCCESSFUL
     most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s

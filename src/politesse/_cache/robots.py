@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from politesse._cache.cache import FileCache, FileFlight, Judged
-from politesse._cache.entry import Entry
+from politesse._cache.entry import Entry, FileRules
 from politesse._cache.fetching import fetch_guarded
 from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
@@ -73,8 +73,7 @@ class RobotsCache(FileCache[Entry]):
         self.reading = ReadingThreads()
         self._dialect = dialect
         self._store = RecordStore(store, timeout_s=options.store_timeout_s, clock=clock, publisher=publisher)
-        self._rule_sets: WeakValueDictionary[tuple[bytes, str], RuleSet] = WeakValueDictionary()
-        self._holders: dict[RuleSet, int] = {}  # number of entries with each rule set; by identity
+        self._file_rules: WeakValueDictionary[bytes, FileRules] = WeakValueDictionary()  # by digest of the file
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
@@ -94,31 +93,6 @@ class RobotsCache(FileCache[Entry]):
         """Drop what is known about ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
         self._drop(str(origin))
         await self._store.delete(origin)
-
-    def shut(self) -> None:
-        """See FileCache."""
-        super().shut()
-        self._holders.clear()
-
-    def _added_bytes(self, entry: Entry) -> int:
-        """See FileCache; rules that origins share count once."""
-        added = entry.weight_bytes
-        for rule_set in entry.rules.values():
-            holders = self._holders.get(rule_set, 0)
-            self._holders[rule_set] = holders + 1
-            if holders:
-                added -= rule_set.weight_bytes
-        return added
-
-    def _released_bytes(self, entry: Entry) -> int:
-        """See FileCache; rules that origins share count until the last of these is let go."""
-        released = entry.weight_bytes
-        for rule_set in entry.rules.values():
-            others = self._holders.pop(rule_set) - 1
-            if others:
-                self._holders[rule_set] = others
-                released -= rule_set.weight_bytes
-        return released
 
     def _key(self, origin: Origin, path: str) -> str:
         del path
@@ -149,31 +123,32 @@ class RobotsCache(FileCache[Entry]):
         record, held, at_mono = judged
         if record.copy is None:
             return self._kept_rather(self._entry_of_failure(flight, judged), flight.agents)
-        rules: dict[str, RuleSet] = {}
+        rules = None
         if held.source.result is AccessResult.SUCCESSFUL:
             rules = await self._rules(record.copy.body, flight.origin, frozenset(flight.agents))
         return Entry(flight.origin, held, record, rules, at_mono)
 
     def _entry_of_failure(self, flight: FileFlight[Entry], judged: Judged) -> Entry:
-        return Entry(flight.origin, judged.standing, judged.record, {}, judged.at_mono)
+        return Entry(flight.origin, judged.standing, judged.record, None, judged.at_mono)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         closing.push_async_callback(self._store.aclose)
         closing.push_async_callback(self._fetcher.aclose)
         closing.callback(self.reading.close)
 
-    async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
-        """Return the rules of ``agents``, those of another origin with the same file where there are any."""
+    async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
+        """Return the rules of a file, those of ``agents`` included; all origins with the same file share them."""
         digest = hashlib.blake2b(body, digest_size=16).digest()
         if self._dialect.traits.matching.of_site:
             digest += str(origin).encode()  # there the same file says something else to another site
-        shared = {agent: self._rule_sets.get((digest, agent)) for agent in agents}
-        rules = {agent: rule_set for agent, rule_set in shared.items() if rule_set is not None}
-        if missing := agents - rules.keys():
+        rules = self._file_rules.get(digest)
+        if rules is None:
+            rules = self._file_rules[digest] = FileRules()
+        if missing := agents - rules.by_agent.keys():
             compiling = partial(_compile, body, self._dialect, origin, missing)
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
-            for agent, rule_set in (await self.reading.run(compiling) if large else compiling()).items():
-                rules[agent] = self._rule_sets[digest, agent] = rule_set
+            compiled = await self.reading.run(compiling) if large else compiling()
+            self.weight_bytes += rules.add(compiled)
         return rules
 
     def _kept_rather(self, entry: Entry, agents: Collection[str]) -> Entry:

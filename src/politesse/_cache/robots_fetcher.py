@@ -88,7 +88,8 @@ class PacedFetcher:
         status, headers = None, None
         try:
             result = await self._fetcher.fetch(hop)
-            last = _origin(result.final_url) or last
+            if result.final_url != hop.url:  # parsing it would cost as much as the rest of this method
+                last = _origin(result.final_url) or last
             if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
                 status, headers = result.status, result.headers
             return result
@@ -106,8 +107,9 @@ def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> boo
     A bare 503 of the origin itself is in the table of outcomes: it closes that origin, unless a copy serves, and says
     nothing of the other ports. Behind a redirect there is no such entry: many origins may lead to the same host.
     """
-    fetched_host = Origin.of(hop.first_url or hop.url).pacing_host
-    return result.status != _SERVICE_UNAVAILABLE or "retry-after" in result.headers or host != fetched_host
+    if result.status != _SERVICE_UNAVAILABLE or "retry-after" in result.headers:
+        return True
+    return host != Origin.of(hop.first_url or hop.url).pacing_host
 
 
 def _origin(url: str) -> Origin | None:

@@ -2,7 +2,8 @@
 
 Theory of operation. A check before the connection would leave a gap: the name is resolved a second time to connect, and
 may have another address by then (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp connects
-only to the addresses that the guard has returned. Three cases remain outside of it:
+only to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all fetches share,
+finds it in the context of the fetch (``CurrentGuard``). Three cases remain outside of it:
 
 - aiohttp resolves no IP literals: ``permits_host`` checks the host of each URL first;
 - a borrowed connector has its own resolver: ``permits_name`` looks up the target of a redirect beside it, and
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -137,7 +139,7 @@ class PublicResolver(AbstractResolver):
 
 
 class AddressGuard(AbstractResolver):
-    """Checks every address of one fetch; it is the resolver of the connector (see the top of this file).
+    """Checks every address of one fetch, and limits its connections (see the top of this file).
 
     By default the first hop may go to any address: a crawler of ``localhost`` intends that. If it went to a public
     address, no later hop may go to a private one.
@@ -162,7 +164,9 @@ class AddressGuard(AbstractResolver):
         self._public_only = private_addresses == "deny"
         self._seen_public = False
         self._seen_before = False  # the value of _seen_public before the current name
-        self._limit: tuple[asyncio.Timeout, float] | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._connect_s = 0.0
+        self._ends_at: float | None = None
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
 
@@ -198,13 +202,24 @@ class AddressGuard(AbstractResolver):
             return True
         return self._permits(address)
 
-    def is_to_connect(self, limit: asyncio.Timeout, limit_s: float) -> None:
-        """Limit the next connection to a name to ``limit_s`` seconds from the start of its lookup.
+    def limit_connects(self, limit: asyncio.Timeout, connect_s: float) -> None:
+        """Limit each connection to a name to ``connect_s`` seconds from the start of its lookup.
 
-        The lookup starts ``limit``; the caller, which has entered it, stops it when the connection is established. So
-        waiting for a thread of SystemResolver does not count.
+        Args:
+            limit: the time limit of the fetch, entered by the caller; meanwhile it ends earlier. So one timer does for
+                both limits, and waiting for a thread of SystemResolver does not count towards that of the connection.
+            connect_s: seconds; positive.
         """
-        self._limit = limit, limit_s
+        self._limit, self._connect_s, self._ends_at = limit, connect_s, limit.when()
+
+    def connected(self) -> None:
+        """End the limit of a connection, which is established now."""
+        if self._limit is not None and self._limit.when() != self._ends_at:
+            self._limit.reschedule(self._ends_at)
+
+    def release_limit(self) -> None:
+        """Forget the time limit of the fetch, which has ended. It knows its task, which knows this guard."""
+        self._limit = None
 
     async def permits_name(self, host: str, port: int, limit_s: float) -> bool:
         """Check a name that a foreign resolver will look up once more: all of its addresses must be permitted.
@@ -242,18 +257,29 @@ class AddressGuard(AbstractResolver):
         Raises:
             OSError: it has none, or the lookup failed; TimeoutError after the limit.
         """
-        if self._limit is None:
-            addresses = await self._resolver.resolve(host, port)
-        else:
-            limit, limit_s = self._limit
-            addresses, took_s = await self._addresses(host, port, limit_s)
-            limit.reschedule(asyncio.get_running_loop().time() + limit_s - took_s)
+        addresses = await self._limited_addresses(host, port)
         found = _permitted(host, port, family, addresses, self._permits)
         self.refusal = ""  # at least one address is permitted
         return found
 
     async def close(self) -> None:
         """The resolver belongs to the fetcher."""
+
+    async def _limited_addresses(self, host: str, port: int) -> Sequence[str]:
+        """Look up a name to connect to, and start the limit of the connection."""
+        limit, resolver, time = self._limit, self._resolver, asyncio.get_running_loop().time
+        if limit is None:
+            return await resolver.resolve(host, port)
+        if isinstance(resolver, SystemResolver):
+            addresses, took_s = await resolver.look_up(host, port, self._connect_s)
+            self._end_by(limit, time() + self._connect_s - took_s)
+            return addresses
+        self._end_by(limit, time() + self._connect_s)
+        return await resolver.resolve(host, port)
+
+    def _end_by(self, limit: asyncio.Timeout, connected_by: float) -> None:
+        if self._ends_at is None or connected_by < self._ends_at:
+            limit.reschedule(connected_by)
 
     async def _addresses(self, host: str, port: int, limit_s: float) -> tuple[Sequence[str], float]:
         if isinstance(self._resolver, SystemResolver):
@@ -270,7 +296,31 @@ class AddressGuard(AbstractResolver):
         return True
 
 
+class CurrentGuard(AbstractResolver):
+    """The resolver of a connector that all fetches share: the guard of the fetch that connects now."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return what the guard of the fetch permits.
+
+        Raises:
+            OSError: as AddressGuard does.
+            LookupError: no fetch is under way in this context, so that no connection is made.
+        """
+        return await GUARD.get().resolve(host, port, family)
+
+    async def close(self) -> None:
+        """The guards belong to their fetches."""
+
+
+GUARD: Final[ContextVar[AddressGuard]] = ContextVar("politesse.fetch.guard")
+"""The guard of the fetch that is under way in this context."""
+
+
 def _literal(host: str) -> IPAddress | None:
+    if ":" not in host and not host[-1:].isdigit():
+        return None  # most hosts: an IPv4 address ends with a digit
     try:
         return ipaddress.ip_address(host)
     except ValueError:

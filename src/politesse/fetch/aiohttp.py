@@ -1,13 +1,13 @@
 """Fetches robots.txt and other files with aiohttp: hop by hop, each checked, everything bounded, faults as values.
 
-Theory of operation. Each fetch has its own client session and, unless a connector is borrowed, its own connector: no
-cookies, no credentials, and no connection that another fetch has opened. Redirects are followed here, not by aiohttp,
-so that each target passes ``Hops.redirect`` and the AddressGuard. These bounds apply:
+Theory of operation. All fetches share a client session and, unless one is borrowed, its connector, but no state: no
+cookies, no credentials, and no connection that another fetch has opened (``shared_client``). Redirects are followed
+here, not by aiohttp, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
 
 =============  ==================================================  ==================================================
 phase          bound                                               where
 =============  ==================================================  ==================================================
-DNS, connect   ``connect_timeout_s``, from the start of the        the guard starts it in the resolver, ``_stops_limit``
+DNS, connect   ``connect_timeout_s``, from the start of the        the guard starts it in the resolver, the response
                lookup to the end of the TLS handshake              ends it; ClientTimeout if no lookup is made here
 thread         256 lookups; waiting for one counts towards         ``lookups``
                ``total_timeout_s`` only
@@ -39,14 +39,14 @@ from politesse._constants import SUCCESSFUL
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse.errors import ConfigurationError
-from politesse.fetch.addresses import AddressGuard, SystemResolver, is_literal
+from politesse.fetch.addresses import GUARD, AddressGuard, SystemResolver, is_literal
 from politesse.fetch.options import FetchOptions
-from politesse.fetch.wire import MAX_HEAD_BYTES, MAX_HEADERS, WatchedResponse, Wire
+from politesse.fetch.shared_client import SharedClient
+from politesse.fetch.wire import WatchedResponse, Wire
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import SimpleNamespace
 
 
 _INSPECT_S: Final = 1.0
@@ -57,7 +57,7 @@ _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6
 class AiohttpFetcher:
     """The default Fetcher of politesse.
 
-    Each fetch has its own client session: no cookies, no netrc, no middlewares, no credentials, and no connection that
+    A fetch leaves nothing to the next one: no cookies, no netrc, no middlewares, no credentials, and no connection that
     another fetch has opened, with an address that was checked for another purpose.
 
     A body without Content-Length and chunks is complete only if the server closes the connection in an orderly way: not
@@ -78,7 +78,7 @@ class AiohttpFetcher:
         user_agent: the User-Agent header.
         options: see FetchOptions.
         session: an aiohttp session whose connector is borrowed, for its local address, proxy or TLS settings; nothing
-            else of it is used. By default every fetch creates a connector that checks addresses.
+            else of it is used. By default there is a connector that checks addresses, for each event loop.
         resolver: finds addresses; over a borrowed connector only those of the targets of redirects.
 
     Raises:
@@ -106,15 +106,17 @@ class AiohttpFetcher:
                 "private_addresses='deny': the addresses of a borrowed connector cannot be checked"
             )
         self._resolver = resolver or SystemResolver()
-        self._stops_limit = _stops_limit()
-        self._proxy_guard = AddressGuard(SystemResolver(), private_addresses="allow")
-        self._headers = {
+        # Made once: each costs some microseconds. The guard limits the connections whose names it resolves.
+        self._limited_by_guard = aiohttp.ClientTimeout(total=None)
+        self._limited_by_client = aiohttp.ClientTimeout(total=None, connect=self._options.connect_timeout_s)
+        headers = {
             "User-Agent": user_agent,
             "Accept": "text/plain, */*;q=0.5",
             "Accept-Encoding": "gzip, deflate",
         }
         if self._options.from_address is not None:
-            self._headers["From"] = self._options.from_address  # RFC 9110 10.1.2
+            headers["From"] = self._options.from_address  # RFC 9110 10.1.2
+        self._client = SharedClient(self._options, headers, session)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Make one request and follow its redirects. Raises nothing except for cancellation."""
@@ -124,58 +126,31 @@ class AiohttpFetcher:
             return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
         if request.redirected:
             guard.after_public()
+        GUARD.set(guard)
         try:
-            async with asyncio.timeout(self._options.total_timeout_s), self._client(guard) as client:
-                while (answer := await self._hop(client, guard, hops)) is None:
+            async with asyncio.timeout(self._options.total_timeout_s) as limit:
+                guard.limit_connects(limit, self._options.connect_timeout_s)
+                while (answer := await self._hop(guard, hops)) is None:
                     guard.next_hop()
                 return answer
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
             return hops.fault(_kind(error, guard), guard.refusal or str(error) or type(error).__name__)
+        finally:
+            guard.release_limit()
 
     async def aclose(self) -> None:
-        """Do nothing: each fetch closes its own connections."""
+        """Close all connections. A later fetch opens new ones."""
+        await self._client.aclose()
 
     @property
     def _unguarded(self) -> bool:
         """Whether a foreign resolver finds the addresses."""
         return self._session is not None or self._options.proxy is not None
 
-    def _client(self, guard: AddressGuard) -> aiohttp.ClientSession:
-        connector: aiohttp.BaseConnector | None
-        if self._session is not None:
-            connector = self._session.connector
-        else:
-            connector = aiohttp.TCPConnector(
-                # A proxy may have a private address, and resolves the names of sites itself.
-                resolver=guard if self._options.proxy is None else self._proxy_guard,
-                use_dns_cache=False,
-                force_close=True,
-                ssl=self._options.ssl_context or True,
-            )
-        client = aiohttp.ClientSession(
-            connector=connector,
-            connector_owner=self._session is None,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            auto_decompress=False,  # aiohttp takes a truncated gzip body for a complete one
-            middlewares=(),
-            trace_configs=[self._stops_limit],
-            response_class=WatchedResponse,
-            max_line_size=MAX_HEAD_BYTES,
-            max_field_size=MAX_HEAD_BYTES,
-            max_headers=MAX_HEADERS,
-        )
-        if self._session is None:
-            # Otherwise aiohttp requests twice if a server closes without a response. A borrowed connector reuses
-            # connections, and the server may have closed one in the meantime, so the second try stays there.
-            client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
-        return client
-
-    async def _hop(self, client: aiohttp.ClientSession, guard: AddressGuard, hops: Hops) -> FetchResult | None:
+    async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
         """Make one request; None if its redirect is to be followed."""
         url = URL(hops.url, encoded=True)
-        host, port, connect_s = url.raw_host or "", url.port or 0, self._options.connect_timeout_s
-        looks_up = not self._unguarded and not is_literal(host)
+        host, port = url.raw_host or "", url.port or 0
         if not guard.permits_host(host):
             return hops.fault(guard.kind, guard.refusal)
         if self._unguarded and (hops.request.redirected or host != URL(hops.request.url, encoded=True).raw_host):
@@ -183,24 +158,22 @@ class AiohttpFetcher:
             if refusal:
                 return hops.fault(FaultKind.REDIRECT_TARGET, refusal)
         conditions = hops.conditions
-        async with asyncio.timeout(None) as limit:
-            guard.is_to_connect(limit, connect_s)
-            async with client.get(
-                url,
-                headers=self._headers | conditions,
-                allow_redirects=False,
-                proxy=self._options.proxy,
-                ssl=self._options.ssl_context or True,
-                timeout=aiohttp.ClientTimeout(total=None, connect=None if looks_up else connect_s),
-                trace_request_ctx=limit,
-            ) as response:
-                try:
-                    if response.status in REDIRECTS and self._session is not None and self._options.proxy is None:
-                        await self._look_back(response, guard, host, port)
-                    return await self._result(response, guard, hops, conditional=bool(conditions))
-                finally:
-                    if (wire := _wire(response)) is not None:
-                        wire.detach()
+        looked_up = not self._unguarded and not is_literal(host)
+        async with self._client.get().get(
+            url,
+            headers=conditions or None,
+            allow_redirects=False,
+            proxy=self._options.proxy,
+            ssl=self._options.ssl_context or True,
+            timeout=self._limited_by_guard if looked_up else self._limited_by_client,
+        ) as response:
+            try:
+                if response.status in REDIRECTS and self._session is not None and self._options.proxy is None:
+                    await self._look_back(response, guard, host, port)
+                return await self._result(response, guard, hops, conditional=bool(conditions))
+            finally:
+                if (wire := _wire(response)) is not None:
+                    wire.detach()
 
     async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
         """Return why a redirect to ``host``, which a foreign resolver looks up, is not followed; empty if it is."""
@@ -245,19 +218,6 @@ class AiohttpFetcher:
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
         return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
-
-
-def _stops_limit() -> aiohttp.TraceConfig:
-    """Stop the connect limit, which is the context of the request, once a connection is established."""
-
-    async def connected(
-        _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceConnectionCreateEndParams
-    ) -> None:
-        context.trace_request_ctx.reschedule(None)
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(connected)
-    return trace
 
 
 def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
@@ -309,10 +269,13 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
     After a broken chunk aiohttp 3.14 closes the connection without waking the reader of the body. Checking the
     connection every second avoids waiting for the total timeout.
     """
+    content = response.content
+    if content.is_eof():
+        return content.read_nowait()  # nothing is waited for
     while True:
         try:
             async with asyncio.timeout(_INSPECT_S):
-                return await response.content.readany()
+                return await content.readany()
         except TimeoutError:
             connection = response.connection
             if connection is None or connection.transport is None or connection.transport.is_closing():

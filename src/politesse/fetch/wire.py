@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp.http_exceptions import BadHttpMessage
 
+from politesse.fetch.addresses import GUARD
+
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import Connection
@@ -137,7 +139,8 @@ class WatchedResponse(aiohttp.ClientResponse):
     wire: Wire | None = None
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        """Observe the connection before the first octet of the response."""
+        """Observe the connection before the first octet of the response; the limit of connecting ends here."""
+        GUARD.get().connected()
         if connection.protocol is not None:
             self.wire = Wire(connection.protocol)
         return await super().start(connection)

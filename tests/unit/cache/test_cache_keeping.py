@@ -189,11 +189,11 @@ async def test_the_bound_holds_more_origins_with_one_file_than_with_their_own() 
 async def test_a_rule_set_that_no_origin_has_is_let_go() -> None:
     async with caching({SITE: FILE}) as bench:
         await bench.ask()
-        assert len(bench.cache._rule_sets) == 1
+        assert len(bench.cache._file_rules) == 1
         await bench.cache.forget(Origin.of(SITE))
         await settle()  # the loop holds on to what it has just handed over
         gc.collect()
-        assert len(bench.cache._rule_sets) == 0
+        assert len(bench.cache._file_rules) == 0
 
 
 async def test_the_entries_stay_within_their_bytes() -> None:
@@ -205,6 +205,21 @@ async def test_the_entries_stay_within_their_bytes() -> None:
             assert bench.cache.weight_bytes <= 50_000
             assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in bench.cache.entries.values())
         assert 5 < len(bench.cache.entries) < 50
+
+
+async def test_rules_of_an_agent_that_asks_later_count_once_for_all_origins_that_share_the_file() -> None:
+    twin = "https://twin.example"
+    async with caching({SITE: FILE, twin: FILE}) as bench:
+        await bench.ask()
+        await bench.ask(twin)
+        before = bench.cache.weight_bytes
+        entry = await bench.ask(agent=OTHER)
+        assert bench.cache.weight_bytes == before + entry.rules[OTHER].weight_bytes
+        assert bench.cache.entries[twin].answers(OTHER), "its file is the same"
+        await bench.cache.forget(Origin.of(SITE))
+        assert bench.cache.weight_bytes == bench.cache.entries[twin].weight_bytes
+        await bench.cache.forget(Origin.of(twin))
+        assert bench.cache.weight_bytes == 0
 
 
 async def test_recently_used_entries_survive_eviction() -> None:
