@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.robots import RuleSet
 
-_ENTRY_BYTES: Final = 1_200
+# Measured with tracemalloc; without the texts of the source.
+_ENTRY_BYTES: Final = 880
+_FILE_RULES_BYTES: Final = 400
 _NO_RULES: Final[dict[str, RuleSet]] = {}
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
@@ -151,7 +153,7 @@ class FileRules:
 
     def __init__(self) -> None:
         self.by_agent: dict[str, RuleSet] = {}
-        self.weight_bytes = 0
+        self.weight_bytes = _FILE_RULES_BYTES
         self.entries = 0
 
     def add(self, compiled: dict[str, RuleSet]) -> int:

@@ -52,7 +52,8 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
             check_wait("max_wait_s", self._max_wait_s)
         if self._exempt is not None:
             self._gate = Exemption(self._of, self._exempt)
-        self._url = url_text(self._given)
+        given = self._given
+        self._url = given if isinstance(given, str) else url_text(given)
         return self.take()
 
     def __aenter__(self) -> Coroutine[object, object, Turn]:

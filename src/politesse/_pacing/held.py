@@ -169,7 +169,8 @@ class Turn:
             task = current_task()
             if task is not None and (not self._holders or not self.is_held_by(task)):
                 self._holders = (*self._holders, ref(task))
-            _ENTERED.set((*[ref(turn) for turn in entered_turns() if turn is not self], ref(self)))
+            others = [ref(turn) for turn in entered_turns() if turn is not self] if ENTERED.get() else ()
+            ENTERED.set((*others, ref(self)))
         return self
 
     def __exit__(
@@ -214,7 +215,8 @@ class Turn:
 
 
 # Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
-_ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+"""The turns that the current task, or one that it descends from, has entered; empty, where that is known, for none."""
 
 
 def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
@@ -237,12 +239,12 @@ def in_turn() -> bool:
 
 def entered_turns() -> Sequence[Turn]:
     """Return the turns under way that the current task, or one that it descends from, has entered."""
-    entered = _ENTERED.get()
+    entered = ENTERED.get()
     if not entered:
         return _NO_TURNS
     turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
     if not turns:
-        _ENTERED.set(())  # so that this is found out once: a turn that has ended does not begin again
+        ENTERED.set(())  # so that this is found out once: a turn that has ended does not begin again
     return turns
 
 

@@ -22,7 +22,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from politesse._constants import DAY_S
-from politesse._pacing.held import Turn
+from politesse._pacing.held import ENTERED, Turn
 from politesse._tasks import ends_within
 from politesse.errors import Disallowed, TooFar, TurnHeld
 from politesse.origin import Origin, split
@@ -140,9 +140,8 @@ class Taking:
         origin = split(self._url)[0]
         deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
         try:
-            held = self._agent.turn_in_the_way(origin.pacing_host)
-            if held is not None:
-                self._refuse_to_wait_for_itself(origin, held)
+            if ENTERED.get():
+                self._refuse_to_wait_for_itself(origin)
             while True:
                 verdict = self._gate.judged(self._url)
                 if verdict is None:
@@ -197,8 +196,11 @@ class Taking:
         self._checked_again = True
         return None
 
-    def _refuse_to_wait_for_itself(self, origin: Origin, held: Turn) -> None:
+    def _refuse_to_wait_for_itself(self, origin: Origin) -> None:
         """Raise TurnHeld for a task that holds all the turns that its host grants at once; Disallowed if known."""
+        held = self._agent.turn_in_the_way(origin.pacing_host)
+        if held is None:
+            return
         verdict = self._verdict = self._gate.judged(self._url)
         if verdict is not None:
             _close_if_refused(self._pacer, origin, verdict)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from politesse._gate.turn_context import TurnContext
 from politesse._gate.view import AgentView, agent_of
-from politesse._pacing.held import claim_turn, in_turn
+from politesse._pacing.held import ENTERED, claim_turn, in_turn
 from politesse._text import shortened
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
@@ -77,12 +78,12 @@ def turn_for(
         Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: as ``AgentView.turn`` says.
     """
     agent = agent_of(gate)
-    agent.state.check_usable()
-    if in_turn():
+    if ENTERED.get() and in_turn():
+        agent.state.check_usable()
         turn = claim_turn(agent.state.pacer, agent.name, lambda held: held == url or spelt(held) == url)
         if turn is not None:
             return _claimed(agent, turn, url)
-    return gate.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
+    return TurnContext(agent, url, max_wait_s, exempt).taken()
 
 
 async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:

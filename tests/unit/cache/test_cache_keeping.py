@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -162,8 +163,9 @@ async def test_rules_that_origins_share_weigh_once() -> None:
     async with caching({SITE: FILE, twin: FILE}) as bench:
         rules = (await bench.ask()).rules[BOT]
         alone = bench.cache.weight_bytes
+        shared_bytes = alone - bench.cache.entries[SITE].own_bytes
         both = [bench.cache.entries[SITE], await bench.ask(twin)]
-        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in both) - rules.weight_bytes
+        assert bench.cache.weight_bytes == sum(entry.weight_bytes for entry in both) - shared_bytes
         await bench.cache.forget(Origin.of(SITE))
         assert bench.cache.weight_bytes == both[1].weight_bytes > rules.weight_bytes
         await bench.cache.forget(Origin.of(twin))
@@ -220,6 +222,38 @@ async def test_rules_of_an_agent_that_asks_later_count_once_for_all_origins_that
         assert bench.cache.weight_bytes == bench.cache.entries[twin].weight_bytes
         await bench.cache.forget(Origin.of(twin))
         assert bench.cache.weight_bytes == 0
+
+
+MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{number}$\n" for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("answer", "own"),
+    [(404, ""), (FILE, ""), (FILE, "# {}"), (FILE + MORE_RULES, "# {}")],
+    ids=["no file", "one file", "small files", "larger files"],
+)
+async def test_the_entries_weigh_about_what_they_take(answer: str | int, own: str) -> None:
+    sites: dict[str, Answer | list[Answer]] = {
+        site_number(at): answer if isinstance(answer, int) else answer + own.format(at) for at in range(300)
+    }
+    async with caching(sites) as bench:
+        await bench.ask(site_number(0))
+        tracemalloc.start()
+        try:
+            for site in sites:
+                rules = (await bench.ask(site)).rules
+                assert not rules or rules[BOT].allowed("/some/path")
+            bench.scripted.requests.clear()  # these, and the events, know the origins, too
+            bench.events.clear()
+            weight_bytes = bench.cache.weight_bytes
+            gc.collect()
+            with_bytes, _ = tracemalloc.get_traced_memory()
+            bench.cache.shut()
+            gc.collect()
+            taken_bytes = with_bytes - tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert 0.75 < weight_bytes / taken_bytes < 1.35
 
 
 async def test_recently_used_entries_survive_eviction() -> None:

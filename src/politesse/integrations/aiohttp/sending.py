@@ -175,7 +175,8 @@ class RequestTurns:
 
     def settle(self) -> None:
         """Drop every reference to the request that has succeeded: timers keep this object alive by their context."""
-        self.step_back()  # unused if a middleware answered without the server
+        if self._prepared is not None:
+            self.step_back()  # unused if a middleware answered without the server
         self._response = None
 
     def abandon(self) -> None:

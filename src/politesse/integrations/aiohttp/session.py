@@ -222,7 +222,8 @@ class PoliteSession:
         return f"<PoliteSession {self._gate!r}: {state}>"
 
     async def _request(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
-        url_text(url)  # raises TypeError
+        if not isinstance(url, str):
+            url_text(url)  # raises TypeError
         self._check_open(method, url)
         options = dict(given)
         turns = RequestTurns(
@@ -252,7 +253,7 @@ class PoliteSession:
         return response
 
     def _check_open(self, method: str, url: StrOrURL) -> None:
-        if self.closed:
+        if self._closed or self._session.closed:
             raise ClosedError(f"{method} {str(url)!r:.200}: the session is closed")
 
     def _total_s(self, options: Mapping[str, Any]) -> float | None:

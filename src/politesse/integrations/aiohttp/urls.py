@@ -31,7 +31,7 @@ class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
 def judged_url(url: URL) -> str:
     """Return the URL that is judged for ``url``: a WebSocket is opened by an HTTP request."""
     scheme = url.scheme
-    if scheme.startswith("ws"):
+    if scheme[:2] == "ws":
         scheme = f"http{scheme[2:]}"
     # yarl caches raw_path_qs, and aiohttp reads it anyway: cheaper than str(url).
     return f"{scheme}://{url.raw_authority}{url.raw_path_qs}"
