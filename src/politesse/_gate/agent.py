@@ -37,7 +37,7 @@ from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.entry import Entry
+    from politesse._cache.entry import Entry, FileRules
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
@@ -273,6 +273,11 @@ class Agent:
         """Return the rules of ``origin``; None where it has none, or none are known."""
         entry = self.state.cache.entries.get(str(origin))
         return None if entry is None else entry.rules.get(self.name)
+
+    def known_file(self, origin: Origin) -> FileRules | None:
+        """Return the rules of the file of ``origin``, the same for the same file; None where there is no file."""
+        entry = self.state.cache.entries.get(str(origin))
+        return None if entry is None else entry.file_rules
 
     def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
         """Return whether ``origin`` states what may make a page wait for longer than ``wait_s``, or be TOO_SLOW."""

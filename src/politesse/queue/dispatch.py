@@ -349,9 +349,9 @@ class Dispatcher(Generic[Item]):
         """Let an origin compete whose robots.txt was fetched just now."""
         host, origin = origin_queue.host, origin_queue.origin
         host.push_head(origin_queue)
-        rules = self._agent.known_rules(origin)
-        if not verdict.allowed or rules is not origin_queue.sorted_by:
-            origin_queue.sorted_by = rules
+        file = self._agent.known_file(origin)
+        if not verdict.allowed or file is not origin_queue.sorted_by:
+            origin_queue.sorted_by = file
             self._denied.sort(origin_queue)
             self._workers.wake()
         if origin_queue.reloads and not host.watched:

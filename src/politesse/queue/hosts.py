@@ -66,7 +66,7 @@ class OriginQueue(Generic[Item]):
         deferrals: how many deferrals followed each other without a URL handed out or refused between them.
         deferred_wall: the Unix time at which the first of them began; None for none.
         not_before: the Unix time at which the last deferral ends.
-        sorted_by: the rules by which its URLs were sorted last; see DeniedUrls.
+        sorted_by: the rules of the file by which its URLs were sorted last; see DeniedUrls.
     """
 
     host: HostQueue[Item]
