@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from aiohttp import web
 
 from tests.integration.scrapy.crawling import (
     OPEN,
     QUICK,
     Site,
     answering,
+    chain,
     crawl,
     html,
     in_turn,
@@ -24,8 +27,6 @@ from tests.integration.scrapy.crawling import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from aiohttp import web
 
 pytestmark = pytest.mark.realtime
 
@@ -107,6 +108,23 @@ async def test_spider_that_raises_in_its_errback_is_called_for_each_page_all_the
     assert set(done.ignored) == set(urls_of(site))
     assert done.stats["finish_reason"] == "finished"
     assert done.stats["spider_exceptions/ValueError"] == done.politesse_stats()["requests/given_up"] == 10
+
+
+async def test_requests_of_a_site_that_was_given_up_are_counted_if_the_spider_is_closed_before_it_is_idle() -> None:
+    site = wide(503, 9)
+
+    async def after_the_other(_: web.BaseRequest) -> web.StreamResponse:
+        while not site.robots_count:
+            await asyncio.sleep(0.02)
+        return web.Response(text=OPEN)
+
+    busy = Site(after_the_other, chain(50))
+    settings = QUICK | {"POLITESSE_MAX_WAIT": 0, "POLITESSE_CACHE": {"retry_min_s": 600.0}, "DOWNLOAD_DELAY": 0.3}
+    async with serving(site, busy):
+        done = await crawl([*urls_of(site), f"{busy.base}/0"], settings | {"CLOSESPIDER_PAGECOUNT": 3})
+    assert done.stats["finish_reason"] == "closespider_pagecount"
+    assert done.politesse_stats()["requests/given_up"] == 10
+    assert "Not fetched for that reason: 10 requests, of which 0 stay in JOBDIR" in done.log
 
 
 async def test_errback_that_raises_loses_nothing_of_what_is_kept_for_the_next_run(tmp_path: Path) -> None:

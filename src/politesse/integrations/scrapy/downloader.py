@@ -99,6 +99,7 @@ class PoliteDownloader(Downloader):
         super().__init__(crawler)
         self.on_idle: Callable[[], bool] | None = None
         self.on_change: list[Callable[[str], None]] = []  # called with a site at which a request or a wait has ended
+        self.on_closed: Callable[[], None] | None = None  # counts what is left in memory
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
         self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
@@ -341,6 +342,8 @@ class PoliteDownloader(Downloader):
             raise DontCloseSpider
 
     async def _spider_closed(self) -> None:
+        if self.on_closed is not None:
+            self.on_closed()
         self._closures.end_all()
         self._tally.log_summary()
         if self._robots is None:

@@ -82,6 +82,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         downloader.on_change.append(self._ready.wake)
         if self._journal is None:
             downloader.on_idle = self._drain
+            downloader.on_closed = self._note_left  # the scheduler closes only its queue on disk
             return
         crawler.signals.connect(self._journal.remove, signals.spider_closed)  # sent after the scheduler is closed
         if self._journal.was_killed:
@@ -115,8 +116,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
 
     def close(self) -> dict[str, list[int]]:
         """Close the queues; return what is active on disk. Requests of sites that were given up are counted."""
-        for slot in self._given_up():
-            self._polite.note_left(slot, len(self.pqueues[slot]), on_disk=bool(self.key))
+        self._note_left()
         state = super().close()
         if self._journal is not None:
             self._journal.close()
@@ -131,6 +131,11 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         for request in journal.pending():
             super().push(request_from_dict(request, spider=self.crawler.spider))
         logger.warning("The last run in JOBDIR was killed; restored from its journal: %d requests", len(self))
+
+    def _note_left(self) -> None:
+        for slot, queue in self.pqueues.items():
+            if self._polite.is_given_up(slot):
+                self._polite.note_left(slot, len(queue), on_disk=bool(self.key))
 
     def _given_up(self) -> list[str]:
         return [slot for slot in self.pqueues if slot not in self._draining and self._polite.is_given_up(slot)]
