@@ -47,6 +47,11 @@ def shortened(text: str, max_length: int) -> str:
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as in ``1 host`` and ``2,000 hosts``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def type_name(value: object) -> str:
     """Return the name of the type of ``value`` for an error, as in ``httpx.URL``; of a built-in type alone."""
     kind = type(value)
@@ -59,7 +64,12 @@ def described(error: BaseException) -> str:
 
     It never raises, even if ``str(error)`` does.
     """
-    return printable(traceback.format_exception_only(error)[0].strip()[:_MAX_DESCRIBED])
+    return printable(without_tls(traceback.format_exception_only(error)[0].strip())[:_MAX_DESCRIBED])
+
+
+def without_tls(message: str) -> str:
+    """Return the message of an aiohttp error without ``ssl:default``, which it states of http URLs as well."""
+    return message.replace(" ssl:default [", " [", 1)
 
 
 def printable_traceback(error: BaseException) -> str:

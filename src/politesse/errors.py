@@ -7,7 +7,7 @@
     │   ├── SettingRefused      a setting of Scrapy is invalid, and the log has said so
     │   └── ConfigurationTypeError  an option has a value of the wrong type (also a TypeError)
     ├── InvalidURL              the text is not an absolute http(s) URL (also a ValueError)
-    │   ├── ClientInvalidURL    the same from the aiohttp integration (also an aiohttp.ClientError)
+    │   ├── ClientInvalidURL    the same from the aiohttp integration (also an aiohttp.InvalidURL)
     │   └── RequestInvalidURL   the same from the httpx integration (also an httpx.RequestError)
     ├── ClosedError             the gatekeeper is closed (also a RuntimeError)
     │   └── QueueClosed         the queue is closed, and empty for a reader
@@ -145,7 +145,7 @@ class TooFar(PolitesseError):
     >>> from politesse import Bound, NotYet
     >>> raise TooFar("a.test", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5)
     Traceback (most recent call last):
-    politesse.errors.TooFar: no turn at a.test within 5 s: <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
+    politesse.errors.TooFar: no turn at a.test within 5 s: not before 2027-01-15T08:00:00Z, by crawl-delay
 
     Attributes:
         host: the host of the request.
@@ -154,7 +154,7 @@ class TooFar(PolitesseError):
     """
 
     def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
-        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet!r}")
+        super().__init__(f"no turn at {host} within {max_wait_s:g} s: {not_yet}")
         self.host = host
         self.not_yet = not_yet
         self.max_wait_s = max_wait_s

@@ -323,6 +323,8 @@ class NotYet:
 
     >>> NotYet(1_800_000_000.0, Bound.CRAWL_DELAY)
     <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
+    >>> print(NotYet(1_800_000_000.0, Bound.CRAWL_DELAY))
+    not before 2027-01-15T08:00:00Z, by crawl-delay
 
     Attributes:
         not_before: the earliest Unix time of a turn; other requests may come first even then.
@@ -343,6 +345,10 @@ class NotYet:
     def __repr__(self) -> str:
         held = f", held by {printable(self.held_by)}" if self.held_by else ""
         return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}{held}>"
+
+    def __str__(self) -> str:
+        held = f", held by {printable(self.held_by)}" if self.held_by else ""
+        return f"not before {utc(self.not_before)}, by {self.bound_by}{held}"
 
 
 def utc(wall: float) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import httpx
 import pytest
+from aiohttp.test_utils import unused_port
 
 from politesse import ConfigurationError, Gatekeeper, PoliteSession
 from politesse._pacing.permit import LocalPermit
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from politesse.queue import CrawlPage, PoliteQueue
-from politesse.testing import assert_polite
+from politesse.testing import ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, UA, Server, Site, slow_gate, turns, until
 
 if TYPE_CHECKING:
@@ -110,6 +112,20 @@ async def test_urls_as_people_write_them_are_requested(gate: Gatekeeper, web_cli
         report = await queue.crawl(web_client, pages)
     assert (report.pages, report.failed) == (4, 0)
     assert sorted(path.rstrip("?") for path in site.pages) == ["/", "/%C3%A9%20b", "/x", "/y"]
+
+
+@pytest.mark.realtime
+async def test_a_request_that_fails_is_logged_in_the_words_of_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "politesse.queue")
+    url = f"http://127.0.0.1:{unused_port()}/"
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate, PoliteSession(gate) as web_client:
+        queue = PoliteQueue[object](gate)
+        await queue.put(url)
+        report = await queue.crawl(web_client, Pages())
+    [line] = caplog.messages
+    assert line.startswith(f"{url} failed: aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host ")
+    assert f"{url[7:-1]} [Connect call failed" in line
+    assert report.failed == 1
 
 
 @pytest.mark.realtime

@@ -149,6 +149,26 @@ async def test_invalid_url_raises_an_error_of_aiohttp(polite: PoliteSession, gat
     assert turns(gate) == 0
 
 
+@pytest.mark.parametrize("url", ["", "/page", "page", "//", "http://"])
+async def test_url_without_scheme_or_host_is_explained_and_an_invalid_url_of_both_libraries(
+    polite: PoliteSession, gate: Gatekeeper, url: str
+) -> None:
+    with pytest.raises(InvalidURL) as asked:
+        await gate.check(url)
+    with pytest.raises(ClientInvalidURL) as caught:
+        await polite.get(url)
+    assert isinstance(caught.value, aiohttp.InvalidURL)
+    assert (str(caught.value), caught.value.url) == (str(asked.value), url)
+    assert turns(gate) == 0
+
+
+async def test_request_that_was_not_awaited_says_so(polite: PoliteSession) -> None:
+    request = polite.get("http://localhost/")
+    with pytest.raises(AttributeError, match="'status' is of the response: await the request, or use 'async with'"):
+        request.status  # type: ignore[attr-defined]  # noqa: B018
+    request.close()
+
+
 async def test_host_that_no_server_can_have_is_an_error_of_both_libraries(site: Site, polite: PoliteSession) -> None:
     site.redirects["/moved"] = (302, "http://300.1.1.1/")
     for url in ("http://300.1.1.1/", f"{site.base}/moved"):

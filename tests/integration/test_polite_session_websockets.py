@@ -88,7 +88,7 @@ async def test_turn_taken_ahead_is_that_of_the_handshake(site: Site, gate: Gatek
 
 
 async def test_websocket_without_a_host_is_an_error_of_aiohttp(gate: Gatekeeper, polite: PoliteSession) -> None:
-    with pytest.raises(aiohttp.InvalidURL):
+    with pytest.raises(aiohttp.InvalidURL, match="'ws://' names no host"):
         await polite.ws_connect("ws://")
     with pytest.raises(ClientInvalidURL):
         await polite.ws_connect("ws://300.1.1.1/")

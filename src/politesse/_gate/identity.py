@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 _PRINTABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
-_RFC_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 2.2.1
+_NOT_RFC = re.compile(r"[^A-Za-z_-]")  # RFC 9309 2.2.1: "_", "-" and letters
+_PACKAGE: Final = __name__.partition(".")[0]
 _DEFAULTS: Final = frozenset(
     {"aiohttp", "curl", "go-http-client", "httpx", "python", "python-httpx", "python-requests", "python-urllib"}
     | {"requests", "scrapy", "urllib", "wget"}
@@ -58,6 +60,11 @@ class Identity:
             if first == BROWSER:
                 raise browser_refusal(f"user_agent={user_agent!r}", "token=")
             tokens = first_word(user_agent)  # not cut at what no token holds: that is refused
+            if _TOKEN.fullmatch(tokens) is None:
+                raise ConfigurationError(
+                    f"user_agent={user_agent!r:.100}: its first word has to be the crawler's name, in letters, digits, "
+                    "'_', '-' and '.', as in 'ExampleBot/1.0'; otherwise give token="
+                )
         return cls(user_agent, _checked(checked_names("token", tokens), user_agent))
 
     @property
@@ -70,8 +77,11 @@ def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
     if not tokens:
         raise ConfigurationError("token=[]: give at least one product token")
     for token in map(checked_token, tokens):
-        if _RFC_TOKEN.fullmatch(token) is None:
-            _warn(f"some parsers cut the product token {token!r}: RFC 9309 2.2.1 knows letters, '_' and '-' only")
+        if (invalid := _NOT_RFC.search(token)) is not None:
+            _warn(
+                f"some parsers cut the product token {token!r} before {invalid[0]!r}: "
+                "RFC 9309 2.2.1 knows letters, '_' and '-' only"
+            )
     if not any(token.lower() in user_agent.lower() for token in tokens):
         _warn(f"none of the product tokens {list(tokens)} occurs in the User-Agent {user_agent!r} (RFC 9309 2.2.1)")
     return tuple(token.lower() for token in tokens)
@@ -88,4 +98,8 @@ def checked_token(token: object) -> str:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, PolitesseWarning, stacklevel=5)
+    """Warn at the line outside of this package that gave the name: warnings of Python are shown once for a line."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, PolitesseWarning, stacklevel=level)

@@ -16,7 +16,7 @@ import aiohttp
 
 from politesse import Gatekeeper, PoliteQueue, PoliteSession, __version__
 from politesse._gate.identity import Identity
-from politesse._text import printable
+from politesse._text import counted, printable
 from politesse.cli.console import BROKEN_PIPE, plain
 from politesse.cli.crawl_records import CURRENT_VISIT, STANDARD_OUTPUT, CrawlRecords, PageContent, Visit, opened
 from politesse.cli.crawl_view import CrawlView
@@ -206,7 +206,7 @@ class CrawlRun:
         others = f"{counts['failed']:,} failed, {counts['redirect']:,} redirects, {refused}"
         lines = [f"{counts['page']:,} pages, {others} in {elapsed_s:.1f} s"]
         if left:
-            lines.append(f"{_counted(left, 'URL')} left at {_counted(self._left_hosts, 'host')}; {self.ending}")
+            lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
         elif self.ending:
             lines.append(self.ending)
         return "\n".join(lines)
@@ -318,7 +318,3 @@ async def _bar(console: Console) -> AsyncGenerator[Shown, None]:
 
 def _show_nothing(_: CrawlProgress) -> None:
     pass
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -9,13 +9,13 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from politesse._text import described
 from politesse.cli.streams import OutputWriter, descriptor, write_all
 from politesse.queue import PageFailed
 from politesse.queue.patience import is_given_up
-from politesse.verdict import utc
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -211,7 +211,8 @@ def _current(finished: object) -> Visit:
 
 def _times(visit: Visit) -> dict[str, Any]:
     elapsed_s = time.monotonic() - visit.started_mono
-    return {"started": utc(visit.started_wall), "elapsed_s": round(elapsed_s, 3)}
+    started = datetime.fromtimestamp(visit.started_wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return {"started": f"{started[:-3]}Z", "elapsed_s": round(elapsed_s, 3)}
 
 
 class _DiskFile:

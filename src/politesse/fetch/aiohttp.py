@@ -38,6 +38,7 @@ from politesse._checks import check_types
 from politesse._constants import SUCCESSFUL
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
+from politesse._text import without_tls
 from politesse.errors import ConfigurationError
 from politesse.fetch.addresses import GUARD, AddressGuard, SystemResolver, is_literal
 from politesse.fetch.options import FetchOptions
@@ -134,7 +135,7 @@ class AiohttpFetcher:
                     guard.next_hop()
                 return answer
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
-            return hops.fault(_kind(error, guard), guard.refusal or str(error) or type(error).__name__)
+            return hops.fault(_kind(error, guard), guard.refusal or without_tls(str(error)) or type(error).__name__)
         finally:
             guard.release_limit()
 

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse._checks import check_number, check_priority, check_types, wrong_type
 from politesse._http.redirects import REDIRECTS
 from politesse._tasks import is_ended_from_outside
-from politesse._text import printable, printable_traceback
+from politesse._text import counted, described, printable, printable_traceback
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.origin import Origin
+from politesse.origin import Origin, url_text
 from politesse.queue.links import SeenUrls, normal_form, resolved_link, resolved_location
 from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport, PageFailed
 from politesse.queue.results import QueueClosed, check_in_loop
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.agent import Agent
     from politesse._pacing.held import Turn
+    from politesse.origin import StrOrURL
     from politesse.queue.clients import Answer, CrawlClient
     from politesse.queue.dispatch import Dispatcher
     from politesse.queue.hosts import QueuedUrl
@@ -277,10 +278,10 @@ class Crawl(Generic[Item, Response]):
             self._dispatcher.add(Origin.of(target), target, queued.item, queued.priority, hops)
         self._redirects += 1
 
-    def _offer(self, base: str, link: object, item: Item | None, priority: float) -> bool:
+    def _offer(self, base: str, link: StrOrURL | None, item: Item | None, priority: float) -> bool:
         """Queue what a link refers to; see ``CrawlPage.put``."""
         check_priority(priority)
-        url = resolved_link(base, link)
+        url = None if link is None else resolved_link(base, url_text(link, "link"))
         if url is not None:
             form = normal_form(url)
             if self._ask_seen(self._seen.__contains__, form):
@@ -308,7 +309,7 @@ class Crawl(Generic[Item, Response]):
             shown = printable(page.url), printable_traceback(error)
             logger.error("handle failed on %s\n%s", *shown)
         else:
-            logger.info("%s failed: %s", printable(page.url), printable(repr(error)))
+            logger.info("%s failed: %s", printable(page.url), described(error))
         if self._options.on_error is not None:
             try:
                 self._options.on_error(page, error)
@@ -325,9 +326,9 @@ class Crawl(Generic[Item, Response]):
         self._over.set()
 
     def _log_end(self, error: BaseException) -> None:
-        left, hosts = self._dispatcher.size, len(self._dispatcher.hosts)
+        left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
-        logger.warning("the crawl was %s; %d URLs are left at %d hosts", end, left, hosts)
+        logger.warning("the crawl was %s; %s left at %s", end, left, hosts)
 
     def _is_closed(self) -> bool:
         return self._client.closed or self._agent.state.closing is None

@@ -51,12 +51,11 @@ class SeenUrls:
         return len(self._digests)
 
 
-def resolved_link(base: str, link: object) -> str | None:
+def resolved_link(base: str, link: str) -> str | None:
     """Return the http(s) URL that a link on the page ``base`` refers to, without a fragment; None if there is none."""
-    text = str(link) if isinstance(link, URL) else link
-    if not isinstance(text, str) or not has_utf_8(text):
+    if not has_utf_8(link):
         return None
-    return resolved_location(base, text.strip(_BLANKS) or "#")  # RFC 3986 4.4: an empty reference is the page itself
+    return resolved_location(base, link.strip(_BLANKS) or "#")  # RFC 3986 4.4: an empty reference is the page itself
 
 
 def resolved_location(base: str, location: str) -> str | None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse._checks import check_least, check_priority, check_wait, wrong_type
 from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
+from politesse._text import counted
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, url_text
 from politesse.queue.clients import client_of
@@ -333,14 +334,14 @@ class PoliteQueue(Generic[Item]):
 
     def __repr__(self) -> str:
         held = self.statistics()
-        origins = "1 origin" if held.deferred == 1 else f"{held.deferred} origins"
+        origins = str(next(iter(self.deferred()))) if held.deferred == 1 else counted(held.deferred, "origin")
         until = held.deferred_until_wall
         deferred = "" if until is None else f", {origins} deferred until {utc(until)}"
         closed = ", closed" if self._dispatcher.closed else ""
         return (
-            f"<PoliteQueue: {held.queued} queued at {held.hosts} hosts{named(self._dispatcher.hosts)}, "
-            f"{held.ready} ready, {held.under_way} under way{named(self._dispatcher.under_way.values())}, "
-            f"{held.waiting} workers waiting{self._waiting_puts()}{deferred}{closed}>"
+            f"<PoliteQueue: {held.queued:,} queued at {counted(held.hosts, 'host')}{named(self._dispatcher.hosts)}, "
+            f"{held.ready:,} ready, {held.under_way:,} under way{named(self._dispatcher.under_way.values())}, "
+            f"{counted(held.waiting, 'worker')} waiting{self._waiting_puts()}{deferred}{closed}>"
         )
 
     def _waiting_puts(self) -> str:

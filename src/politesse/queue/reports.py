@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from politesse._text import printable
+from politesse._text import counted, printable
 from politesse.errors import PolitesseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from yarl import URL
+    from politesse.origin import StrOrURL
 
 Item = TypeVar("Item")
 
@@ -68,14 +68,14 @@ class CrawlPage(Generic[Item]):
     item: Item | None
     hops: tuple[str, ...]
     attempt: int
-    _put: Callable[[str, object, Item | None, float], bool] = field(repr=False, compare=False)
+    _put: Callable[[str, StrOrURL | None, Item | None, float], bool] = field(repr=False, compare=False)
 
-    def put(self, link: str | URL, item: Item | None = None, priority: float = 0) -> bool:
+    def put(self, link: StrOrURL | None, item: Item | None = None, priority: float = 0) -> bool:
         """Queue what a link of this page refers to, if it is new. Never waits.
 
         Args:
-            link: absolute, or relative to ``url``; a fragment is dropped. Anything may be given: what is no http(s) URL
-                (``mailto:``, ``javascript:``, None) is counted as ``bad_links``.
+            link: absolute, or relative to ``url``; a fragment is dropped. What is no http(s) URL (``mailto:``,
+                ``javascript:``) is counted as ``bad_links``, and so is None, as parsers return for a missing attribute.
             item: handed out with the page.
             priority: lower goes first, within the host.
 
@@ -83,7 +83,7 @@ class CrawlPage(Generic[Item]):
             Whether it was queued. False: it was seen before, is no http(s) URL, or the queue is closed.
 
         Raises:
-            TypeError: ``priority`` is neither an int nor a float.
+            TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.
             ValueError: ``priority`` is NaN.
             ClosedError: the gatekeeper is closed.
             WrongEventLoop: it is called in a thread; parse there, and put in ``handle``.
@@ -162,7 +162,8 @@ class CrawlReport:
     elapsed_s: float = 0.0
 
     def __str__(self) -> str:
+        bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
         return (
             f"{self.pages} pages, {self.failed} failed, {self.redirects} redirects, {self.disallowed} disallowed, "
-            f"{self.given_up} given up, {self.left} left, in {self.elapsed_s:.1f} s"
+            f"{self.given_up} given up, {self.left} left{bad_links}, in {self.elapsed_s:.1f} s"
         )

@@ -128,6 +128,7 @@ async def test_a_refused_connection_is_a_connect_fault() -> None:
     origin = Origin.of(f"http://127.0.0.1:{unused_port()}/")
     fault = faulted(await AiohttpFetcher(UA).fetch(FetchRequest(origin, 5)))
     assert (fault.kind, fault.status, fault.final_url) == (FaultKind.CONNECT, None, origin.robots_url)
+    assert fault.detail.startswith(f"Cannot connect to host 127.0.0.1:{origin.port} [Connect call failed")
     async with Gatekeeper(UA) as gate:
         verdict = await gate.check(f"{origin}/")
         assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)

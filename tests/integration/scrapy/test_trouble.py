@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import unused_port
 from scrapy import signals
 
 from tests.integration.scrapy.crawling import (
@@ -241,3 +242,10 @@ def test_robots_txt_is_counted_once_however_often_it_is_redirected(odd: Odd) -> 
     assert counted["robotstxt/response_status_count/200"] == 3
     assert counted["robotstxt/response_status_count/302"] == 1
     assert counted["robotstxt/response_status_count/429"] == 1
+
+
+async def test_a_refused_connection_is_quoted_without_the_period_of_its_message() -> None:
+    url = f"http://127.0.0.1:{unused_port()}/"
+    done = await crawl([url], ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1})
+    assert "Connection refused)" in done.ignored[url]
+    assert "Connection refused, since 20" in done.log

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -62,6 +63,22 @@ def test_no_tokens_at_all_are_refused() -> None:
 def test_token_with_digits_is_accepted_with_a_warning() -> None:
     with pytest.warns(PolitesseWarning, match="mj12bot"):
         assert Identity.of("MJ12bot/1.0 (+https://example.com)").tokens == ("mj12bot",)
+
+
+def test_warning_names_the_character_and_points_at_the_line_of_the_caller() -> None:
+    with pytest.warns(PolitesseWarning, match="'bot_2' before '2'") as caught:
+        gate = Gatekeeper("bot_2/1.0")
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(PolitesseWarning, match="'bot.x' before '.'") as caught:
+        gate.agent(tokens="bot.x", user_agent="bot.x/1.0")
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("user_agent", ["*", "/1.0", "[x]/1.0", "(compatible)"])
+def test_a_user_agent_whose_first_word_is_no_token_is_named_in_the_error(user_agent: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"user_agent={re.escape(repr(user_agent))}: its first word"):
+        Gatekeeper(user_agent)
+    assert Gatekeeper(user_agent + " ExampleBot", token="ExampleBot").identity.tokens == ("examplebot",)
 
 
 def test_token_missing_from_the_user_agent_causes_a_warning() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from itertools import pairwise
 from math import nan
 from typing import TYPE_CHECKING, Any
@@ -86,9 +87,6 @@ async def test_a_priority_that_cannot_be_compared_is_an_error_of_page_put(
     "link",
     [
         None,
-        b"/octets",
-        7,
-        ["/a"],
         "mailto:us@a.example",
         "javascript:void(0)",
         "http://[",
@@ -106,6 +104,26 @@ async def test_a_link_that_is_no_url_is_counted_and_never_an_error(queue: Polite
     await queue.put(f"{A}/")
     report = await queue.crawl(SimulatedWeb({f"{A}/": Reply(links=[link])}), follow_links)
     assert (report.pages, report.failed, report.bad_links) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("link", [b"/octets", 7, ["/a"]])
+async def test_a_link_of_another_type_is_an_error_of_page_put(
+    queue: PoliteQueue[object], errors: Errors, link: Any
+) -> None:
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        page.put(link)
+
+    await queue.put(f"{A}/")
+    report = await queue.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert (report.failed, report.bad_links) == (1, 0)
+    assert errors.texts == [f"link={link!r}: give a str or yarl.URL, not {type(link).__name__}"]
+
+
+async def test_bad_links_are_in_the_report_if_there_are_any(queue: PoliteQueue[object]) -> None:
+    await queue.put(f"{A}/")
+    report = await queue.crawl(SimulatedWeb({f"{A}/": Reply(links=["mailto:us@a.example"])}), follow_links)
+    assert ", 0 left, 1 bad link, in " in str(report)
+    assert "bad" not in str(replace(report, bad_links=0))
 
 
 async def test_every_status_but_redirects_and_429_and_503_is_a_page(queue: PoliteQueue[object], pages: Pages) -> None:
@@ -400,7 +418,7 @@ async def test_progress_is_reported_for_each_url_and_sums_up(queue: PoliteQueue[
     assert (first.queued, first.under_way, first.hosts, first.bad_links) == (3, 0, 1, 1)
     assert [each.elapsed_s for each in progress] == sorted(each.elapsed_s for each in progress)
     assert report.elapsed_s == clock.monotonic()
-    assert str(report).startswith("2 pages, 1 failed, 1 redirects, 0 disallowed, 0 given up, 0 left, in ")
+    assert str(report).startswith("2 pages, 1 failed, 1 redirects, 0 disallowed, 0 given up, 0 left, 1 bad link, in ")
     assert isinstance(report, CrawlReport)
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper
+from politesse._text import counted
 from politesse.queue import CrawlPage, CrawlProgress, PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B
@@ -71,7 +72,7 @@ async def test_the_log_says_that_a_crawl_was_cancelled(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert "the crawl was cancelled; 6 URLs are left at 3 hosts" in caplog.messages
+    assert "the crawl was cancelled; 6 URLs left at 3 hosts" in caplog.messages
 
 
 async def test_the_first_error_of_handle_ends_the_crawl_if_told_to(
@@ -88,7 +89,7 @@ async def test_the_first_error_of_handle_ends_the_crawl_if_told_to(
     with pytest.raises(LookupError, match="no title"):
         await filled.crawl(SimulatedWeb(), handle, stop_on_error=True)
     assert left(filled) == sorted(set(ALL) - {entered[2]})
-    assert "the crawl was ended by LookupError; 5 URLs are left at 3 hosts" in caplog.messages
+    assert "the crawl was ended by LookupError; 5 URLs left at 3 hosts" in caplog.messages
     assert (await filled.crawl(SimulatedWeb(), follow_links)).pages == 5
 
 
@@ -276,7 +277,8 @@ async def test_a_crawl_cancelled_at_any_moment_loses_and_doubles_nothing(
             assert sorted([*handled.elements(), *left(queue), *failed, *moved_on]) == sorted(seen)
             if crawl.cancelled():
                 hosts = len({url.split("/")[2] for url in left(queue)})
-                assert f"{queue.qsize()} URLs are left at {hosts} hosts" in caplog.messages[-1]
+                shown = f"{counted(queue.qsize(), 'URL')} left at {counted(hosts, 'host')}"
+                assert caplog.messages[-1].endswith(f"; {shown}")
         async with asyncio.timeout(20):
             await queue.crawl(web, handle, seen=seen, on_error=errors)
     assert set(handled.values()) == {1}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from yarl import URL
 
 from politesse.queue.links import SeenUrls, normal_form, resolved_link, resolved_location
 
@@ -52,15 +51,14 @@ def test_normal_form(url: str, form: str) -> None:
         ("//b.example/x", "https://b.example/x"),
         ("http://B.example:80/%7Eu?%26", "http://b.example/%7Eu?%26"),  # requested as written, but for the origin
         ("/a b/é", "https://a.example/a%20b/%C3%A9"),
-        (URL("/as-yarl"), "https://a.example/as-yarl"),
     ],
 )
-def test_what_a_link_refers_to(link: object, url: str) -> None:
+def test_what_a_link_refers_to(link: str, url: str) -> None:
     assert resolved_link(BASE, link) == url
 
 
-@pytest.mark.parametrize("link", [None, b"/a", 1, "mailto:x", "data:,x", "http:", "http:a", "http://[", "/\udcff"])
-def test_what_is_no_link(link: object) -> None:
+@pytest.mark.parametrize("link", ["mailto:x", "data:,x", "http:", "http:a", "http://[", "/\udcff"])
+def test_what_is_no_link(link: str) -> None:
     assert resolved_link(BASE, link) is None
 
 

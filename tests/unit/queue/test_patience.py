@@ -312,7 +312,7 @@ async def test_statistics_and_repr_say_what_is_deferred_and_until_when(
         held = queue.statistics()
         assert (held.deferred, held.deferred_until_wall) == (2, min(queue.deferred().values()))
         assert set(map(str, queue.deferred())) == {A, B}
-        assert "1 workers waiting, 2 origins deferred until 2027-01-15T08:01:" in repr(queue)
+        assert "1 worker waiting, 2 origins deferred until 2027-01-15T08:01:" in repr(queue)
 
 
 async def test_left_returns_what_waits_as_it_was_put(

@@ -140,7 +140,7 @@ async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(
         assert said(lines, logging.INFO) == []
         await advance(manual, 1)
         waits = "0 under way, 0 workers waiting, 3 puts wait for room (a.example)"
-        shown = f"<PoliteQueue: 2 queued at 1 hosts (a.example), 1 ready, {waits}>"
+        shown = f"<PoliteQueue: 2 queued at 1 host (a.example), 1 ready, {waits}>"
         assert said(lines, logging.INFO) == [f"no progress for 60 s: {shown}"]
         await advance(manual, 3_600)
         assert len(said(lines, logging.INFO)) == 1
@@ -154,7 +154,7 @@ async def test_join_without_a_worker_is_logged(
     async with running(queue.join()):
         await advance(manual, 60)
     [line] = said(lines, logging.INFO)
-    assert "1 queued at 1 hosts (a.example)" in line
+    assert "1 queued at 1 host (a.example)" in line
 
 
 async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(
@@ -170,7 +170,7 @@ async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(
         await advance(manual, 60)
     [idle, held] = said(lines, logging.INFO)
     assert "0 queued at 0 hosts, 0 ready, 0 under way, 2 workers waiting" in idle
-    assert f"1 under way ({A}/\\u202e), 1 workers waiting" in held
+    assert f"1 under way ({A}/\\u202e), 1 worker waiting" in held
 
 
 async def test_a_second_turn_of_the_host_in_a_child_task_is_logged_with_its_holder(
@@ -188,7 +188,7 @@ async def test_a_second_turn_of_the_host_in_a_child_task_is_logged_with_its_hold
         await advance(manual, 5)
         await advance(manual, 60)
     [line] = said(lines, logging.INFO)
-    assert f"1 queued at 1 hosts (a.example), 0 ready, 1 under way ({A}/0), 1 workers waiting" in line
+    assert f"1 queued at 1 host (a.example), 0 ready, 1 under way ({A}/0), 1 worker waiting" in line
 
 
 async def test_hosts_that_are_all_deferred_are_logged(
@@ -202,7 +202,7 @@ async def test_hosts_that_are_all_deferred_are_logged(
         assert queue.statistics().deferred == 1
         await advance(manual, 1)
     [line] = said(lines, logging.INFO)
-    assert "1 workers waiting, 1 origin deferred until 2027-01-15T08:0" in line
+    assert f"1 worker waiting, {A} deferred until 2027-01-15T08:0" in line
 
 
 async def test_waits_that_are_given_up_and_begun_again_are_one_stall(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import _get_running_loop
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, Unpack, cast
 
 import aiohttp
 from aiohttp import ClientMiddlewareType, ClientResponse, hdrs
@@ -18,7 +18,7 @@ from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
 from politesse.integrations._request import OpenTurns, check_gate
 from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.sending import RequestTurns
-from politesse.integrations.aiohttp.urls import judged_url
+from politesse.integrations.aiohttp.urls import explained, judged_url
 from politesse.origin import url_text
 
 if TYPE_CHECKING:
@@ -244,8 +244,10 @@ class PoliteSession:
                 self._check_open(method, url)
             _SENDING.set(turns)
             response = await self._session.request(method, url, middlewares=(*middlewares, turns), **options)
-        except BaseException:
+        except BaseException as error:
             turns.abandon()
+            if type(error) is aiohttp.InvalidUrlClientError:  # not of a redirect
+                raise explained(error, url) from None
             raise
         finally:
             _SENDING.set(outer)
@@ -266,6 +268,11 @@ class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
     """A request that starts when it is awaited or entered with ``async with``, which releases the response."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker reports it before
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{name!r} is of the response: await the request, or use 'async with'")
 
 
 class PendingWebSocket(_BaseRequestContextManager["aiohttp.ClientWebSocketResponse[bool]"]):

@@ -10,13 +10,16 @@ from yarl import URL
 
 from politesse.errors import InvalidURL
 from politesse.integrations._request import check_sent, other_site
+from politesse.origin import split, url_text
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
 
+    from politesse.origin import StrOrURL
 
-class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
-    """A request or a redirect has a URL that no robots.txt covers; also an ``aiohttp.ClientError``.
+
+class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
+    """A request or a redirect has a URL that no robots.txt covers; also an ``aiohttp.InvalidURL``.
 
     Attributes:
         url: the URL that was not requested.
@@ -26,6 +29,18 @@ class ClientInvalidURL(InvalidURL, aiohttp.ClientError):
         >>> print(ClientInvalidURL("ftp://example.com/", "has the scheme 'ftp'"))
         'ftp://example.com/' has the scheme 'ftp'
     """
+
+    url: str = ""  # that of aiohttp is a property, which cannot be set
+
+
+def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
+    """Return an error that says what is wrong with a URL that aiohttp refuses; ``error`` if politesse accepts it."""
+    text = url_text(url)
+    try:
+        split(f"http{text[2:]}" if text.startswith("ws") else text)
+    except InvalidURL as invalid:
+        return ClientInvalidURL(text, invalid.problem)
+    return error
 
 
 def judged_url(url: URL) -> str:

@@ -24,7 +24,8 @@ One line of settings installs everything::
 
 Scrapy keeps the requests, politesse the time: a request waits in the scheduler, where it takes up no place, until its
 host may be requested; only then does it count as active. So a slow host delays no other, and JOBDIR keeps the requests
-that wait. A site that is closed for too long is given up as a whole, and does not keep the spider open.
+that wait. One request of an origin is active while its robots.txt is fetched, for 30 seconds at most. A site that is
+closed for too long is given up as a whole, and does not keep the spider open.
 """
 
 from politesse.integrations.scrapy.requires import check_scrapy

@@ -263,7 +263,7 @@ class PoliteDownloader(Downloader):
     def _too_far(self, request: Request, origin: Origin, error: TooFar) -> IgnoreRequest:
         if request in self._handed_out and self._rest(origin, request):
             return PutBack(str(error))
-        why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet!r}"
+        why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet}"
         logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
         count(self.crawler, "politesse/too_far")
         self.ignored(request)

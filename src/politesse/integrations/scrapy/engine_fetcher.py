@@ -151,7 +151,7 @@ class EngineFetcher:
             )
             if _is_robots_txt(hops.request):
                 self._count(f"exception_count/{type(error)}")
-            return hops.fault(_kind(error), str(error) or type(error).__name__)
+            return hops.fault(_kind(error), str(error).rstrip(".") or type(error).__name__)
 
     def _request(self, url: str, conditions: Mapping[str, str], left_s: float) -> Request:
         settings = self._crawler.settings
