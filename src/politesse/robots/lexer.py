@@ -99,7 +99,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[Fiel
         syntax: how they are read.
     """
     # Field names repeat: each spelling is stripped and looked up once. The usual ones are known beforehand.
-    usual, others = syntax.usual_names, dict[str, FieldName]()
+    usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
     for number, row in enumerate(texts, first):
         if "#" in row:
             row = row[: row.index("#")]  # noqa: PLW2901 - the comment is gone for good
@@ -110,7 +110,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[Fiel
                 name = others[spelling] = syntax.name_of(spelling.strip(BLANKS))
             yield number, name, value
         elif spelling and (text := spelling.strip(BLANKS)):
-            yield _without_colon(number, text, syntax)
+            yield _without_colon(number, text, syntax, bare)
 
 
 def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
@@ -163,15 +163,17 @@ def blank_lines(rows: Sequence[str]) -> list[int]:
     return [number for number, row in enumerate(rows, 1) if not row.strip(BLANKS)]
 
 
-def _without_colon(number: int, text: str, syntax: Syntax) -> FieldRow:
+def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, FieldName]) -> FieldRow:
     if syntax.missing_colon:
         spelling, _, value = text.replace("\t", " ").partition(" ")
         value = value.strip(" ")
         if value and " " not in value:
             # As in google/robotstxt, for two words only: "disallow / now" is prose.
-            name = syntax.name_of(spelling)
+            name = known.get(spelling) or syntax.name_of(spelling)
             if name.field in syntax.fields:
-                return number, FieldName(spelling, name.field, (*name.quirks, Quirk.MISSING_COLON)), value
+                if spelling not in known:
+                    name = known[spelling] = FieldName(spelling, name.field, (*name.quirks, Quirk.MISSING_COLON))
+                return number, name, value
     return number, FieldName(text, "", (Quirk.NO_SEPARATOR,)), ""
 
 

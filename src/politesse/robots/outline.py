@@ -2,8 +2,8 @@
 
 Most files are read for the rules of one crawler, and most of their rows are never looked at again. So a rule is kept
 as the row that it is, with one shared name for all rows that spell the field alike, and the rules of a crawler are
-made from its rows alone. What a quirk says about a row of a group is noted by the number of the row; lines, if they
-are asked for, are made from the text and take it from there.
+made from its rows alone. A quirk that follows from the place of a row is noted by the number of the row. Lines are
+made from the text when they are first read, and take their quirks from there.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def normalise_target(target: str) -> str:
 
 def is_normal(target: str) -> bool:
     """Whether a target is its own result of ``normalise_target`` at first sight; that of ``fold_target``, too."""
-    return _is_normal(target) is not None and "/." not in target and len(target) <= MAX_URL_LENGTH
+    return target.isascii() and _is_normal(target) is not None and "/." not in target and len(target) <= MAX_URL_LENGTH
 
 
 def decode_target(target: str) -> str:

@@ -19,6 +19,7 @@ NO_RULE: Final = -1
 """Place of the lack of a rule, which every rule outranks."""
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 
+_USUAL_NAMES: Final = 4  # of most files: the usual spellings are shared by all files
 _AS_IT_IS: Final[dict[int, str]] = {}  # shared by the files whose values are all in normal form
 
 
@@ -82,4 +83,5 @@ class RuleTable:
         """Approximate memory that the rules take, as long as they do not decide."""
         arrays = memory_of((self, self.patterns, self._names, self._numbers, self.matches))
         spelled = memory_of((self._values, *self._values.values())) if self._values else 0
-        return arrays + memory_of(self.patterns) + spelled
+        names = list({id(name): name for name in self._names}.values())[_USUAL_NAMES:]
+        return arrays + memory_of(self.patterns) + spelled + sum([memory_of((name, *name[:1])) for name in names])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
 from politesse.robots.agents import merged, product_token, token_or_starred
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse.robots.group import GroupMatch
+
+
+_MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # one for all names
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,10 @@ class Syntax:
         if lower in self.fields:
             return FieldName(spelling, lower)
         if lower in self.misspelled_fields:
-            return FieldName(spelling, self.misspelled_fields[lower], (Quirk.MISSPELLED_FIELD,))
+            return FieldName(spelling, self.misspelled_fields[lower], _MISSPELLED)
         for start, field_name in self.field_starts.items():
             if lower.startswith(start):
-                return FieldName(spelling, field_name, (Quirk.MISSPELLED_FIELD,))
+                return FieldName(spelling, field_name, _MISSPELLED)
         return FieldName(spelling, lower)
 
 

@@ -20,6 +20,7 @@ HOSTILE: Final[dict[str, Callable[[int], str]]] = {
     "tiny anchored rules": "Disallow:/{}$\n".format,
     "tiny wildcards": "Disallow:/*{}\n".format,
     "tiny wildcards with heads": "Disallow:/{}/*a\n".format,
+    "tiny rules without a colon": "disallow /{}\n".format,
     "escaped rules": "Disallow:/%41é{}\n".format,
     "rules cut within an escape": "Disallow:/{}*%4*\n".format,
     "rules that end within an escape": "Disallow:/{}%4\n".format,

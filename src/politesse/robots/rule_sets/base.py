@@ -69,7 +69,7 @@ class RuleSet(ABC):
         sitemap_lines: Sitemap lines of the file, which are addressed to everybody.
         site_usage: what the file says about the use of content, including content that may not be crawled; None if
             it says nothing.
-        weight_bytes: approximate memory that the rule set takes once it was asked; it builds the tables.
+        weight_bytes: approximate memory that the rule set takes, its tables included; they are built if need be.
         precedence: sentence that says which of several matching rules decides.
     """
 

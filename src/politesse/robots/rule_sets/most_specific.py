@@ -85,10 +85,10 @@ class MostSpecificRuleSet(RuleSet):
         return match if written is None else self._wildcards_too(written, match)
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
-        least, best = _rank(match), NO_RULE
-        for wildcards in (*[floating for _, floating in self._floating], self._rooted):
-            if (longer := self._longer(wildcards, written, least)) != NO_RULE:
-                best, least = longer, self._ranks[longer]
+        ranks, least, best = self._ranks, _rank(match), NO_RULE
+        for needle, wildcard, place in self._wildcards.candidates:
+            if needle in written and ranks[place] > least and wildcard.matches(written):
+                best, least = place, ranks[place]
         return match if best == NO_RULE else self._table.match(best)
 
     def decide(self, target: str) -> Match:
@@ -105,7 +105,14 @@ class MostSpecificRuleSet(RuleSet):
                 break
             place = self._enclosing[place]
         if self._beyond_prefixes:
-            best = self._beyond(target, best)
+            ranks = self._ranks
+            if (exact := self._exact.get(target)) is not None and ranks[exact] > ranks[best]:
+                best = exact
+            if self._rooted and target.startswith(self._rooted_heads):
+                best = _longer(self._rooted, target, ranks, best)
+            for rare, wildcards in self._floating:
+                if rare in target:
+                    best = _longer(wildcards, target, ranks, best)
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
         match = self._matches[best]
@@ -117,31 +124,6 @@ class MostSpecificRuleSet(RuleSet):
             return self.decide_metered(Meter(target))
         self._built()
         return self.decide(target)
-
-    def _beyond(self, target: str, best: int) -> int:
-        """Return the place of the rule that decides, given the one that decides among the prefixes."""
-        ranks = self._ranks
-        least = ranks[best]
-        if (exact := self._exact.get(target)) is not None and ranks[exact] > least:
-            best, least = exact, ranks[exact]
-        if self._rooted and target.startswith(self._rooted_heads):
-            longer = self._longer(self._rooted, target, least)
-            if longer != NO_RULE:
-                best, least = longer, ranks[longer]
-        for rare, wildcards in self._floating:
-            if rare in target:
-                longer = self._longer(wildcards, target, least)
-                if longer != NO_RULE:
-                    best, least = longer, ranks[longer]
-        return best
-
-    def _longer(self, wildcards: tuple[Candidate, ...], target: str, least: int) -> int:
-        """Return the place of the first wildcard rule that matches and outranks ``least``, or NO_RULE."""
-        ranks = self._ranks
-        for needle, wildcard, place in wildcards:
-            if needle in target and ranks[place] > least and wildcard.matches(target):
-                return place
-        return NO_RULE
 
     def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
         """Return the match of both forms of a target; the work on its escapes is taken from the budget."""
@@ -262,6 +244,14 @@ def _keep_stronger(places: dict[str, int], text: str, place: int, ranks: Sequenc
     # At one rank the first one of the file counts, and its place is the smaller one.
     if known is None or (ranks[place], -place) > (ranks[known], -known):
         places[text] = place
+
+
+def _longer(wildcards: tuple[Candidate, ...], target: str, ranks: Sequence[int], best: int) -> int:
+    """Return the place of the first wildcard rule that matches and outranks the one at ``best``, otherwise ``best``."""
+    for needle, wildcard, place in wildcards:
+        if needle in target and ranks[place] > ranks[best] and wildcard.matches(target):
+            return place
+    return best
 
 
 def _rank(match: Match) -> int:
