@@ -34,7 +34,7 @@ class Dns:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
-        self.threads: set[int] = set()
+        self.threads: set[threading.Thread] = set()
         self._answer = threading.Event()
 
     def release(self) -> None:
@@ -42,7 +42,7 @@ class Dns:
 
     def getaddrinfo(self, host: str, port: object, *args: object, **kwargs: object) -> list[tuple[Any, ...]]:
         self.asked[host] += 1
-        self.threads.add(threading.get_ident())
+        self.threads.add(threading.current_thread())
         if host.endswith("hangs.example"):
             self._answer.wait(30)
             raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
