@@ -2,7 +2,7 @@
 
 Theory of operation. getaddrinfo blocks its thread, for half a minute and more if a name server does not answer, and
 cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all others there.
-Here each lookup has its own thread. A name is looked up once at a time: concurrent callers share the result.
+Here each lookup has a thread to itself. A name is looked up once at a time: concurrent callers share the result.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import socket
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_THREADS: Final = 256
+_IDLE_S: Final = 0.5
 
 _WITHOUT_SCOPE: Final = 3  # the parts of an IPv6 socket address before its scope: host, port, flow
 
@@ -47,10 +49,11 @@ class _Lookup:
 class Lookups:
     """Looks up addresses by the system's resolver, each name in its own thread.
 
-    Threads are started on demand and end with their work. They are daemons, so that none delays the exit of the
-    interpreter. Lookups beyond ``max_threads`` wait in a queue, first in, first out; one without callers leaves the
-    queue. A hanging lookup occupies its thread until the system gives up, even without callers. Several event loops may
-    share an instance.
+    Threads are started on demand, and end when there was no work for half a second: in a crawl the next name comes
+    sooner, and the start of a thread took half of the CPU time of a lookup. They are daemons, so that none delays the
+    exit of the interpreter. Lookups beyond ``max_threads`` wait in a queue, first in, first out; one without callers
+    leaves the queue. A hanging lookup occupies its thread until the system gives up, even without callers. Several
+    event loops may share an instance.
 
     Args:
         max_threads: the largest number of concurrent lookups; positive.
@@ -60,6 +63,7 @@ class Lookups:
         self._lock = threading.Lock()
         self._max_threads = max_threads
         self._threads = 0
+        self._idle: list[SimpleQueue[_Lookup]] = []  # one for each thread that waits; the last one is the latest
         self._lookups: dict[str, _Lookup] = {}
         self._queue: OrderedDict[str, _Lookup] = OrderedDict()
 
@@ -76,7 +80,8 @@ class Lookups:
         """
         lookup = self._join(host)
         try:
-            await asyncio.wrap_future(lookup.begun)
+            if not lookup.begun.done():
+                await asyncio.wrap_future(lookup.begun)
             loop = asyncio.get_running_loop()
             began = loop.time()
             async with asyncio.timeout(limit_s):
@@ -103,6 +108,10 @@ class Lookups:
 
     def _start(self, lookup: _Lookup) -> bool:
         """Start a lookup if a thread is available; return whether it has started."""
+        if self._idle:
+            self._idle.pop().put(lookup)
+            lookup.begun.set_result(None)
+            return True
         if self._threads >= self._max_threads:
             return False
         try:
@@ -116,29 +125,42 @@ class Lookups:
         return True
 
     def _work(self, first: _Lookup) -> None:
-        """Look up one name, and then those in the queue. Runs in a thread."""
+        """Look up one name, and then those in the queue and those that come. Runs in a thread."""
+        given: SimpleQueue[_Lookup] = SimpleQueue()
         lookup: _Lookup | None = first
         while lookup is not None:
             try:
                 found = _ask_system(lookup.host)
             except Exception as error:  # noqa: BLE001 - raised again in each caller
-                following = self._finish(lookup)
+                following = self._finish(lookup, given)
                 lookup.found.set_exception(error)
             else:
-                following = self._finish(lookup)
+                following = self._finish(lookup, given)
                 lookup.found.set_result(found)
-            lookup = following
+            lookup = following or self._next(given)
 
-    def _finish(self, lookup: _Lookup) -> _Lookup | None:
-        """Remove a lookup that has ended; return the next one for this thread."""
+    def _finish(self, lookup: _Lookup, given: SimpleQueue[_Lookup]) -> _Lookup | None:
+        """Remove a lookup that has ended; return the next one from the queue, None if this thread is idle now."""
         with self._lock:
             del self._lookups[lookup.host]
             if not self._queue:
-                self._threads -= 1
+                self._idle.append(given)
                 return None
             _, following = self._queue.popitem(last=False)
             following.begun.set_result(None)
             return following
+
+    def _next(self, given: SimpleQueue[_Lookup]) -> _Lookup | None:
+        """Wait for the next lookup that is given to this thread; None if it is to end."""
+        try:
+            return given.get(timeout=_IDLE_S)
+        except Empty:
+            with self._lock:
+                if given in self._idle:
+                    self._idle.remove(given)
+                    self._threads -= 1
+                    return None
+            return given.get()  # it was given one at the same moment
 
 
 def _ask_system(host: str) -> list[str]:

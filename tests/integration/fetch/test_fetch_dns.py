@@ -34,6 +34,7 @@ class Dns:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
+        self.threads: set[threading.Thread] = set()
         self._answer = threading.Event()
 
     def release(self) -> None:
@@ -41,6 +42,7 @@ class Dns:
 
     def getaddrinfo(self, host: str, port: object, *args: object, **kwargs: object) -> list[tuple[Any, ...]]:
         self.asked[host] += 1
+        self.threads.add(threading.current_thread())
         if host.endswith("hangs.example"):
             self._answer.wait(30)
             raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
@@ -150,6 +152,15 @@ async def test_lookups_beyond_the_limit_wait_and_a_cancelled_one_leaves_the_queu
     assert found["host"] == PUBLIC
     await asyncio.gather(*tasks, given_up, return_exceptions=True)
     assert (dns.asked["public-one.example"], dns.asked["public-two.example"]) == (0, 1)
+
+
+async def test_names_that_come_one_after_another_are_looked_up_by_one_thread(dns: Dns) -> None:
+    resolver = PublicResolver()
+    for number in range(10):
+        await resolver.resolve(f"public-{number}.example", 80)
+        await asyncio.sleep(0.005)  # until the thread waits for the next name
+    assert dns.asked.total() == 10
+    assert len(dns.threads) <= 2, "a thread may be slow to wait"
 
 
 async def test_concurrent_lookups_of_a_name_are_one_lookup(dns: Dns, server: Server) -> None:
