@@ -44,10 +44,10 @@ _MAX_KNOWN_TEXT: Final = 300  # characters of one
 class _Derived:
     """What an origin would derive for each question: derived once instead, because origins are kept."""
 
-    __slots__ = ("_text", "pacing_host")
+    __slots__ = ("pacing_host", "text")
 
-    _text: str
     pacing_host: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ class Origin(_Derived):
             server receives it in the Host header and may respond differently.
         port: 0 to 65535; the scheme's default if the URL has none.
         pacing_host: the host that requests are paced by: without scheme, port and trailing dot.
+        text: the origin as text without a default port, as ``str`` returns it.
     """
 
     scheme: str
@@ -75,7 +76,7 @@ class Origin(_Derived):
     def __post_init__(self) -> None:
         text = f"{self.scheme}://{self.host}"
         derive = object.__setattr__  # the class is frozen
-        derive(self, "_text", text if self.port == DEFAULT_PORTS.get(self.scheme) else f"{text}:{self.port}")
+        derive(self, "text", text if self.port == DEFAULT_PORTS.get(self.scheme) else f"{text}:{self.port}")
         derive(self, "pacing_host", self.host.rstrip("."))
 
     @classmethod
@@ -104,7 +105,7 @@ class Origin(_Derived):
         return f"{self}/robots.txt"
 
     def __str__(self) -> str:
-        return self._text
+        return self.text
 
     def __reduce__(self) -> tuple[type[Origin], tuple[str, str, int]]:
         return Origin, (self.scheme, self.host, self.port)  # for copies and pickles: the rest is derived again

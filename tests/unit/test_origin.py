@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseError
 from politesse.origin import MAX_URL_LENGTH, Origin, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -356,6 +361,28 @@ def test_target_is_path_and_query_as_written(url: str, target: str) -> None:
 
 def test_origin_of_a_url_is_the_first_half_of_its_split() -> None:
     assert Origin.of("https://example.com/a") == split("https://example.com/a")[0]
+
+
+def _unpickled(origin: Origin) -> Origin:
+    again: Origin = pickle.loads(pickle.dumps(origin))  # noqa: S301 - our own octets
+    return again
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, _unpickled])
+def test_a_copy_of_an_origin_has_its_text_and_its_pacing_host(copied: Callable[[Origin], Origin]) -> None:
+    origin = Origin.of("https://www.example.com.:8443/page")
+    assert copied(origin) == origin
+    assert copied(origin).text == str(origin) == "https://www.example.com.:8443"
+    assert copied(origin).pacing_host == "www.example.com"
+
+
+def test_an_origin_is_split_off_a_known_one_as_off_an_unknown_one() -> None:
+    for _ in range(2):
+        assert split("https://known.example/a?b#c") == (Origin("https", "known.example", 443), "/a?b")
+        assert split("https://known.example?x=/y") == (Origin("https", "known.example", 443), "/?x=/y")
+        assert split("https://user:secret@known.example:443/") == (Origin("https", "known.example", 443), "/")
+        with pytest.raises(InvalidURL, match="control character"):
+            split("https://known.example/\x7f")
 
 
 def test_equal_origins_are_one_key() -> None:

@@ -236,7 +236,7 @@ class Agent:
         """Return what verdicts on ``origin`` rest on now: the cache entry and the host policy. Compare by equality."""
         state = self.state
         policy = state.policies.get(origin.pacing_host) if state.policies else None
-        return state.cache.entries.get(str(origin)), policy
+        return state.cache.entries.get(origin.text), policy
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:
         """Return the rules of ``origin`` that set its pace, None where it is not known.
@@ -247,7 +247,7 @@ class Agent:
             Disallowed: if sites with such a pace are skipped.
         """
         state = self.state
-        entry = state.cache.entries.get(str(origin))
+        entry = state.cache.entries.get(origin.text)
         rules = None if entry is None else entry.rules.get(self.name)
         if rules is not None and rules.crawl_delay is None and not rules.request_rates:
             return rules  # most state no pace: a turn saves four calls

@@ -177,6 +177,9 @@ class Turn:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.end()
+        entered = ENTERED.get()
+        if len(entered) == 1 and entered[0]() is self:
+            ENTERED.set(())  # so that the next turn of the task need not find out that this one has ended
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

@@ -22,6 +22,7 @@ slot is armed for the next one. The slot is changed first, then ``_arm`` looks a
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from politesse._pacing.backoff import CLOSING
@@ -30,7 +31,7 @@ from politesse._pacing.held_long import LONG_S, HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import Reports
-from politesse._pacing.slot import NEVER, Waiter
+from politesse._pacing.slot import NEVER, NO_WAITERS, NO_WATCHERS, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
@@ -118,6 +119,8 @@ class LocalPacer:
         """Call ``callback`` once, when ``request`` may start and nothing waits; see ``politesse.ports.Pacer``."""
         slot, agent = self._enter(request, self._monotonic())
         self._wakeups.own_loop()
+        if slot.watchers is NO_WATCHERS:
+            slot.watchers = []  # an empty deque takes 600 octets
         slot.watchers.append((agent, callback))
         self._arm(slot)
 
@@ -344,6 +347,8 @@ class LocalPacer:
                 max_wait_s, lambda: waiter.fail(TooFar(slot.host, self._not_yet(slot, agent), max_wait_s))
             )
         is_head = first or not slot.waiters
+        if slot.waiters is NO_WAITERS:
+            slot.waiters = OrderedDict()
         slot.waiters[waiter] = None
         if first:
             slot.waiters.move_to_end(waiter, last=False)

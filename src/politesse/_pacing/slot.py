@@ -97,13 +97,20 @@ class Started(Held, Protocol):
     marks: int
 
 
+NO_WAITERS: Final[OrderedDict[Waiter, None]] = OrderedDict()
+"""Shared by all slots in which nothing has waited; nothing is put into it."""
+
+NO_WATCHERS: Final[list[tuple[AgentPace, Callable[[], None]]]] = []
+"""Shared by all slots that nothing has watched; nothing is put into it."""
+
+
 class Slot:
     """A busy host.
 
     Attributes:
         host: the pacing host.
         options: those of the pacer, with the limits that were set for this host.
-        limits: the options of each gate that has requested a turn, where those of a scope may differ; else empty.
+        limits: the options of each gate that has requested a turn, where those of a scope may differ; else None.
         agents: what is stated for each agent that has requested a turn.
         longest_s: the longest interval that is stated for any agent at any time of day, or the floor.
         bearing: what its answers say; None before the first.
@@ -117,10 +124,11 @@ class Slot:
         bound_by: what binds that.
         ready_for: the agent for which these two were worked out; None if they have to be worked out again.
         armed_mono: the time of its valid entry in the heap; None for none.
-        waiters: in the order in which they came.
+        waiters: in the order in which they came; NO_WAITERS before the first.
         closed_mono: until when it is closed as HostClosed has it; minus infinity once a turn was granted after that.
         long_wait: what binds the LongWait that was published last; None for none.
-        watchers: the callbacks to call when the host is ready and nothing waits, one at a time.
+        watchers: the callbacks to call when the host is ready and nothing waits, one at a time; NO_WATCHERS before the
+            first.
     """
 
     __slots__ = (
@@ -148,7 +156,7 @@ class Slot:
     def __init__(self, host: str, options: PacingOptions, last_mono: float) -> None:
         self.host = host
         self.options = options
-        self.limits: dict[object, PacingOptions] = {}
+        self.limits: dict[object, PacingOptions] | None = None
         self.agents: dict[str, AgentPace] = {}
         self.longest_s = options.min_delay_s
         self.bearing: Bearing | None = None
@@ -163,8 +171,9 @@ class Slot:
         self.armed_mono: float | None = None
         self.closed_mono = NEVER
         self.long_wait: Bound | None = None
-        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self.watchers: list[tuple[AgentPace, Callable[[], None]]] = []  # an empty deque takes 600 octets
+        # Most hosts never have any, and each container takes as much as half of the slot.
+        self.waiters = NO_WAITERS
+        self.watchers = NO_WATCHERS
 
     @property
     def is_full(self) -> bool:

@@ -251,7 +251,7 @@ def _request(agent: Basis, pacer: Pacer, origin: Origin, verdict: Verdict) -> Tu
     """Return the request for a turn; raises Disallowed."""
     if not verdict.allowed or verdict.source is None or verdict.source.of_host:  # mostly, the call is saved
         _close_if_refused(pacer, origin, verdict)
-    return TurnRequest(origin.pacing_host, str(origin), verdict.agent, agent.pace_rules(origin), verdict.url)
+    return TurnRequest(origin.pacing_host, origin.text, verdict.agent, agent.pace_rules(origin), verdict.url)
 
 
 def _close_if_refused(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:

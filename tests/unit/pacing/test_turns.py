@@ -91,6 +91,16 @@ async def test_disallowed_url_gets_no_turn_and_costs_no_time(gate: Gatekeeper, c
     assert gate.statistics().turns == 0
 
 
+async def test_what_turn_returns_can_be_entered_once(gate: Gatekeeper) -> None:
+    waiting = gate.turn(f"{SITE}/x")
+    async with waiting:
+        with pytest.raises(RuntimeError, match=r"call turn\(\) for each"):
+            async with waiting:
+                pytest.fail("entered twice")
+        assert gate.statistics().turns == 1
+    assert gate.statistics().turns == 0
+
+
 async def test_what_is_no_url_gets_no_turn(gate: Gatekeeper) -> None:
     with pytest.raises(InvalidURL):
         async with gate.turn("mailto:x"):
