@@ -142,11 +142,12 @@ class CrawlView:
 
 
 def _trouble(status: HostStatus) -> str:
-    """Return what closes a host, and until when; empty if it is open."""
+    """Return what closes a host, or one of its ports, and until when; empty if it is open."""
     for robots in status.robots:
         if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
             answer = "no answer" if robots.status is None else robots.status
-            return f"robots.txt {answer}, until {_time(robots.next_fetch)}"
+            port = "" if all(one.result in _TROUBLE for one in status.robots) else f":{robots.origin.port} "
+            return f"{port}robots.txt {answer}, until {_time(robots.next_fetch)}"
     if status.closed_until is not None:
         return f"closed until {_time(status.closed_until)}, {status.closed_by}"
     return ""

@@ -48,6 +48,7 @@ async def test_the_whole_demo_exits_0_and_shows_what_it_promises() -> None:
         assert line.pages == line.fetched + line.disallowed + line.given_up + line.left
     parts = f"{whole.fetched:,} fetched + {whole.disallowed:,} disallowed + {whole.given_up:,} given up"
     assert f"{parts} = {whole.pages:,} pages" in done.out
+    assert "\nms to keep: own = our floor, site = its robots.txt. 403 allows all (RFC 9309).\n" in done.out
 
 
 async def test_robots_txt_of_each_origin_is_fetched_until_it_is_usable_and_its_pace_is_kept() -> None:
@@ -64,7 +65,7 @@ async def test_robots_txt_of_each_origin_is_fetched_until_it_is_usable_and_its_p
         "slow down": "429 200",
         "redirects": "2x301",
         "html": "200",
-        "black hole": "5xnone",
+        "black hole": "5x none",
     }
     assert {name: table[name].pace for name in ORIGINS} == dict.fromkeys(ORIGINS, FLOOR) | PACES
     gaps_ms = {name: table[name].gap_ms for name in ORIGINS}

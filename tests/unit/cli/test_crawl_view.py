@@ -70,3 +70,17 @@ async def test_hosts_without_a_row_are_counted() -> None:
     lines = await frame(80, 24, [f"https://{n}.example/" for n in range(100)], [])
     rows = sum(".example" in line for line in lines)
     assert f"and {100 - rows} more hosts" in lines
+
+
+@pytest.mark.parametrize(("other", "shown"), [(404, ":81 robots.txt 503, until "), (503, "  robots.txt 503, until ")])
+async def test_trouble_of_one_port_of_a_host_names_the_port(other: int, shown: str) -> None:
+    fetcher = ScriptedFetcher({"http://a.example:81": 503, "http://a.example": other})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
+        queue: PoliteQueue[bool] = PoliteQueue(gate)
+        for url in ("http://a.example/", "http://a.example:81/"):
+            await gate.check(url)
+            await queue.put(url)
+        console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
+        lines = console.render_lines(CrawlView(console, gate, queue, CrawlRecords(None)).frame(), pad=False)
+    [line] = [line for line in ("".join(one.text for one in line) for line in lines) if line.startswith("a.example")]
+    assert shown in line

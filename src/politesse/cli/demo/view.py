@@ -100,6 +100,8 @@ def conclude(console: Console, rows: Sequence[Row], crawler: Crawler, elapsed_s:
         console.print()
     _say(console, _sums(rows, elapsed_s))
     _say(console, f"Given up: robots.txt never answered. {crawler.repeated} requests answered with 429 were repeated.")
+    if console.width >= _WHOLE_TABLE:
+        _say(console, LEGEND)
     if not exit_code(rows):
         console.print()
         _say(console, f"✓ {SHOWN}", "bold green")
@@ -120,6 +122,9 @@ SHOWN: Final = (
     "The servers' logs show: every page that robots.txt allows was fetched, no other page was requested, and no "
     "request came sooner than its site permits."
 )
+
+
+LEGEND: Final = "ms to keep: own = our floor, site = its robots.txt. 403 allows all (RFC 9309)."
 
 
 def _sums(rows: Sequence[Row], elapsed_s: float) -> str:
@@ -188,7 +193,7 @@ def _answers(statuses: Sequence[int | None]) -> str:
     words = []
     for status, run in groupby(statuses):
         times, word = len(list(run)), "none" if status is None else str(status)
-        words.append(word if times == 1 else f"{times}x{word}")
+        words.append(word if times == 1 else f"{times}x{'' if status else ' '}{word}")
     return ", ".join(words)
 
 
