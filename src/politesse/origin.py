@@ -139,7 +139,7 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
         TypeError: see ``url_text``.
     """
     # A table of known origins is in front of everything, because a request names its origin several times: the split
-    # takes a seventh of the time (0.3 us instead of 2.0, as measured), with an address and a port a twelfth.
+    # takes a fifth of the time (0.4 us instead of 2.1, as measured), with an address and a port a ninth.
     if isinstance(url, str):
         place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
         if 0 < place <= _MAX_KNOWN_TEXT and len(url) <= MAX_URL_LENGTH and url.isprintable():

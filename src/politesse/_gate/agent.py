@@ -20,6 +20,7 @@ from logging import DEBUG
 from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
+from politesse._constants import AGREE_S
 from politesse._gate.judge import Evidence, Judgement, judge, match_rules, match_without_file, settle
 from politesse._log import GATE
 from politesse._pacing.held import turn_in_the_way
@@ -105,10 +106,12 @@ class Agent:
         state = self.state
         rules = entry.rules.get(self.name)
         now_mono, now_wall = state.clock.monotonic(), state.clock.wall()
+        age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
         if (
             rules is None
             or now_mono >= entry.refresh_mono
             or now_wall >= entry.refresh_wall
+            or age_s - wall_age_s >= AGREE_S  # the wall clock was set back: the cache has to move the entry's times
             or state.loop is not _get_running_loop()
             or (state.policies and entry.origin.pacing_host in state.policies)
         ):
@@ -118,7 +121,6 @@ class Agent:
             match = rules.decide(target)
         else:
             match = match_rules(url, target, rules)
-        age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
         if wall_age_s > age_s:  # noqa: PLR1730 - as in ``AgentView.peek``
             age_s = wall_age_s
         return Verdict(url, self.name, match.allowed or state.reports, match, entry.source, age_s, "", rules.site_usage)

@@ -318,3 +318,13 @@ async def test_setting_the_wall_clock_back_during_a_save_keeps_no_record_fresh_f
         await gate.check("https://example.com/")
         clock.advance(86_401)
         assert gate.peek("https://example.com/") is None
+
+
+async def test_a_turn_moves_the_times_of_a_copy_back_with_the_wall_clock() -> None:
+    clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({SITE: OPEN})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(PAGE)
+        step(clock, -HOUR)
+        async with gate.turn(PAGE) as turn:
+            assert turn.verdict.source is not None
+            assert turn.verdict.source.fetched_wall <= clock.wall()
