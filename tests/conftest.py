@@ -40,7 +40,12 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the profile scale the number of examples of tests that name one, which would outweigh it otherwise."""
+    """Put the tests that wait first, and have the profile scale the number of examples that a test names.
+
+    pytest-xdist hands out the tests in this order: those that wait for servers would leave one process alone at the end.
+    A number of examples that a test names would outweigh the profile's.
+    """
+    items.sort(key=lambda item: "integration" not in item.path.parts)
     usual = settings.get_profile(settings.get_current_profile_name()).max_examples
     for test in {getattr(item, "obj", None) for item in items}:  # each once: its parameters make items of their own
         if test is not None and is_hypothesis_test(test):

@@ -990,7 +990,7 @@ async def test_what_waits_for_a_full_host_learns_which_request_has_to_end(desk: 
     assert answer.held_by == FIRST
     waiting = desk.ask("second", max_wait_s=5.0)
     await desk.pass_time(5.1)
-    with pytest.raises(TooFar, match=r"bound by in-flight, held by https://example[.]com/1"):
+    with pytest.raises(TooFar, match=r"by in-flight, held by https://example[.]com/1"):
         await waiting
     await desk.end(holder, 200)
     answer = await desk.now()
