@@ -42,8 +42,8 @@ def pytest_xdist_auto_num_workers() -> int | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that wait first, and have the profile scale the number of examples that a test names.
 
-    pytest-xdist hands out the tests in this order: those that wait for servers would leave one process alone at the end.
-    A number of examples that a test names would outweigh the profile's.
+    pytest-xdist hands out the tests in this order: those that wait for servers, at the end, would leave one process
+    alone with them. A number of examples that a test names would outweigh the profile's.
     """
     items.sort(key=lambda item: "integration" not in item.path.parts)
     usual = settings.get_profile(settings.get_current_profile_name()).max_examples
