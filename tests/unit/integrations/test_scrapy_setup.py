@@ -259,7 +259,7 @@ async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_p
 ) -> None:
     monkeypatch.setattr("politesse.integrations.scrapy.gate.EngineFetcher", lambda *_: ScriptedFetcher())
     with caplog.at_level(logging.INFO):
-        gates = [make_gate(crawler_with(**{"DOWNLOAD_DELAY": 5.0} | given)) for given in ({}, settings)]
+        gates = [make_gate(crawler_with(**{"DOWNLOAD_DELAY": 1.0} | given)) for given in ({}, settings)]
     async with gates[0] as first, gates[1] as second:
         async with first.turn("http://example.com/a"):
             during = second.try_turn("http://example.com/robots.txt")
@@ -269,7 +269,7 @@ async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_p
         assert isinstance(during, NotYet) is shares
         assert isinstance(after[0], NotYet)
         if isinstance(after[1], NotYet):
-            assert after[1].not_before == pytest.approx(after[0].not_before, abs=0.5)
+            assert after[1].not_before == pytest.approx(after[0].not_before, abs=0.1)
         else:
             after[1].give_back()
         assert isinstance(after[1], NotYet) is shares
