@@ -114,7 +114,7 @@ class Wildcards:
         if not candidates:
             return end
         if self._questions is None:
-            self._questions = _Questions(candidates)
+            self._questions = _Questions(candidates, table)
         places = self._questions.of(meter.target)
         places = places[: bisect_left(places, end)]
         if places:
@@ -123,8 +123,8 @@ class Wildcards:
             if meter.matches(*candidates[place][:2]):
                 return place
             if meter.exhausted:
-                undecided = (one for one in places[number:] if not table.allows(candidates[one][2]))
-                return next(undecided, end)
+                allows = self._questions.allows  # thousands of Allows may be left
+                return next((undecided for undecided in places[number:] if not allows[undecided]), end)
         return end
 
     @property
@@ -141,11 +141,16 @@ class Wildcards:
 
 
 class _Questions:
-    """Finds the candidates that a target may match, by their heads and rarest characters."""
+    """Finds the candidates that a target may match, by their heads and rarest characters.
 
-    __slots__ = ("_by_head", "_by_rarest", "_heads")
+    Attributes:
+        allows: for each candidate whether it is an Allow.
+    """
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    __slots__ = ("_by_head", "_by_rarest", "_heads", "allows")
+
+    def __init__(self, candidates: Sequence[Candidate], table: RuleTable) -> None:
+        self.allows = bytes([table.allows(place) for _, _, place in candidates])
         self._by_rarest: dict[str, list[int]] = {}
         rooted: dict[str, list[int]] = {}
         for index, (needle, wildcard, _) in enumerate(candidates):
