@@ -126,7 +126,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     if given.json is not None and not given.json.absolute().parent.is_dir():
         parser.error(f"--json is {given.json}, whose directory does not exist")
     if given.plot is not None and not plot.available():
-        parser.error("--plot needs matplotlib: pip install 'politesse[bench]'")
+        parser.error("--plot needs matplotlib: pip install '.[bench]'")
 
 
 if __name__ == "__main__":

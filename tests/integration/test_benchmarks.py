@@ -90,7 +90,7 @@ def test_plot_without_matplotlib_names_the_extra(
     monkeypatch.setattr(plot, "find_spec", lambda _: None)
     with pytest.raises(SystemExit):
         runner.main(["decide", "--plot", str(tmp_path)])
-    assert "--plot needs matplotlib: pip install 'politesse[bench]'" in capsys.readouterr().err
+    assert "--plot needs matplotlib: pip install '.[bench]'" in capsys.readouterr().err
 
 
 def test_disagreement_ends_the_run_with_an_error(
@@ -230,7 +230,6 @@ def test_bodies_share_the_rules_that_files_of_the_corpus_share_and_no_others() -
 
 
 def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     reported: list[Reported] = [
         "a text",
         figure("peek/mixed", [2.0, 3.0]),

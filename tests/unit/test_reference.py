@@ -6,8 +6,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from tests.support.modules import HOMES
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ PUBLIC: Final = [
 
 
 def test_reference_of_the_public_modules_is_made_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("pdoc", reason="the extra docs is not installed")
     command = [sys.executable, "-W", "error", "-m", "pdoc", "-d", "google", *PUBLIC, "-o", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     assert (done.returncode, done.stderr) == (0, "")
