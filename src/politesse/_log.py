@@ -3,7 +3,8 @@
 Theory of operation. The gate's Publisher hands each event to an EventLog, which writes one line at the most: to the
 child of ``politesse`` that is named after the room which published the event, and at one of these levels:
 
-    WARNING   a site is closed for long; a turn was dropped or has expired; a bound was reached
+    WARNING   a site is closed for long; a turn was dropped or has expired; a bound was reached; the Redis of a fleet is
+              away, and back again
     INFO      a host closes and opens again; robots.txt is unreachable, and reachable again; a wait of over a minute
     DEBUG     each denial, each fetch
     ERROR     a component raised what it should not
@@ -29,6 +30,8 @@ from politesse.events import (
     ComponentFailed,
     Decided,
     Event,
+    FleetAway,
+    FleetBack,
     HeaderOverruled,
     HostClosed,
     HostOpened,
@@ -128,6 +131,10 @@ class EventLog:
                 _CACHE.error("The %s failed for %s\n%s", component, scope, _Traceback(error))
             case MatchingBounded() | LongDelay():
                 self._bound_reached(event)
+            case FleetAway(server, error):
+                _PACING.warning("%s is away: no request starts until it is back (%s)", _Shown(server), _Shown(error))
+            case FleetBack(server, away_s):
+                _PACING.warning("%s is back after %.1f s", _Shown(server), away_s)
             case _:
                 self._paced(event)
 

@@ -22,6 +22,8 @@ __all__ = [
     "ComponentFailed",
     "Decided",
     "Event",
+    "FleetAway",
+    "FleetBack",
     "HeaderOverruled",
     "HostClosed",
     "HostOpened",
@@ -321,6 +323,38 @@ class AddressNotFound(Event):
 
     host: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAway(Event):
+    """The Redis of the fleet is away: no request starts until it is back.
+
+    >>> FleetAway("redis://localhost:6379/0", "ConnectionError: refused").server
+    'redis://localhost:6379/0'
+
+    Attributes:
+        server: its address, without a password.
+        error: what is wrong with it.
+    """
+
+    server: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBack(Event):
+    """The Redis of the fleet is back; each host waits out its interval once.
+
+    >>> FleetBack("redis://localhost:6379/0", away_s=2.0).away_s
+    2.0
+
+    Attributes:
+        server: its address, without a password.
+        away_s: for how many seconds it was away.
+    """
+
+    server: str
+    away_s: float
 
 
 class Publisher:

@@ -316,6 +316,8 @@ class Bound(StrEnum):
     """The host's address, which has a pace of its own, is being looked up."""
     QUEUE = "queue"
     """Other requests have waited longer."""
+    FLEET = "fleet"
+    """The Redis of the fleet is away, or was until a moment ago."""
 
 
 class NotYet:

@@ -21,9 +21,9 @@ from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher,
 from politesse.ports import HostPace, Pacer, Permit, TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
+from tests.contract.fleet_pacer import fleet_pacer, settle
 from tests.contract.remote_pacer import RemotePacer
 from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, rules
-from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -57,7 +57,7 @@ def _remote(options: PacingOptions, clock: ManualClock, publisher: Publisher) ->
 
 
 IN_PROCESS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
-PACERS: dict[str, Make] = IN_PROCESS | {"remote": _remote}
+PACERS: dict[str, Make] = IN_PROCESS | {"remote": _remote, "fleet": fleet_pacer}
 
 
 class Desk:

@@ -20,7 +20,7 @@ host opens when it is fetched. It moves with ``backoff_min_s``: once to six time
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._constants import AGREE_S
 from politesse._http.freshness import retry_after_s
@@ -60,6 +60,24 @@ class Overruled:
     field: str
     value: str
     applied_s: float | None
+
+
+class Heard(NamedTuple):
+    """What the answers of a host say, for other processes that pace it.
+
+    Attributes:
+        pace_s: the interval that they ask for, in seconds; 0 for none.
+        backoff_s: for how long the last refusal of a page would close it; 0 if none is remembered.
+        fetch_backoff_s: the same of robots.txt.
+        closed_s: for how many seconds it is still closed; 0 if it is open.
+        closed_by: by what.
+    """
+
+    pace_s: float = 0.0
+    backoff_s: float = 0.0
+    fetch_backoff_s: float = 0.0
+    closed_s: float = 0.0
+    closed_by: Bound = Bound.BACKOFF
 
 
 class Bearing:
@@ -184,6 +202,17 @@ class Bearing:
         if until_wall > self.closed_until_wall:
             self.closed_until_wall = until_wall
             self.closed_by = bound_by
+
+    def learn(self, backoff_s: float, fetch_backoff_s: float) -> None:
+        """Take over longer backoffs, which another process remembers."""
+        self.backoff_s = max(self.backoff_s, backoff_s)
+        self._fetch_backoff_s = max(self._fetch_backoff_s, fetch_backoff_s)
+
+    def heard(self, now_wall: float, options: PacingOptions) -> Heard:
+        """Return what the answers say as of now."""
+        pace = self.slow(Pace(0.0, Bound.FLOOR), now_wall, options, rate_stated=True)
+        closed_s = max(0.0, self.closed_until_wall - now_wall)
+        return Heard(pace.interval_s, self.backoff_s, self._fetch_backoff_s, closed_s, self.closed_by)
 
     @property
     def remembered_until_wall(self) -> float:

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.backoff import CLOSING
+from politesse._pacing.backoff import CLOSING, Heard
 from politesse._pacing.busy import BusyHosts
 from politesse._pacing.held_long import LONG_S, HeldLong
 from politesse._pacing.pace import PacingOptions
@@ -40,10 +40,14 @@ from politesse.ports import PacedLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from politesse._pacing.pace import Pace
     from politesse._pacing.slot import AgentPace, Slot, Started
     from politesse.clock import Clock, Timer
     from politesse.ports import HostPace, TurnRequest
     from politesse.verdict import Bound, NotYet
+
+
+_NOTHING_HEARD: Final = Heard()
 
 
 class LocalPacer:
@@ -194,6 +198,30 @@ class LocalPacer:
         for slot in self._slots.values():
             if self._busy.bind(slot, gate, None):
                 self._arm(slot)
+
+    def pace(self, request: TurnRequest, /) -> Pace:
+        """Return the interval that is in force for a request; raises ClosedError."""
+        slot, agent = self._enter(request, self._monotonic())
+        return slot.pace_of(agent, self._wall())
+
+    def heard(self, host: str, /) -> Heard:
+        """Return what the answers of a host say."""
+        slot = self._slots.get(host)
+        if slot is None or slot.bearing is None:
+            return _NOTHING_HEARD
+        now_mono, now_wall = self._monotonic(), self._wall()
+        return slot.heard(now_mono, now_wall).heard(now_wall, slot.options)
+
+    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, /) -> None:
+        """Take over longer backoffs of a busy host, which another process remembers."""
+        slot = self._slots.get(host)
+        if slot is not None:
+            slot.heard(self._monotonic(), self._wall()).learn(backoff_s, fetch_backoff_s)
+
+    def asked(self, host: str, /) -> int:
+        """Return how often it was noted that a busy host was asked; 0 for an idle one."""
+        slot = self._slots.get(host)
+        return 0 if slot is None else slot.marks
 
     async def aclose(self) -> None:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""

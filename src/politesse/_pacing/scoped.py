@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.held_long import HeldLong
@@ -26,51 +26,18 @@ from politesse._pacing.reports import Reports
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
 from politesse._tasks import ends_within
 from politesse.errors import ConfigurationError, TooFar, TurnHeld
-from politesse.ports import Pacer, Permit, TurnRequest
+from politesse.ports import Permit, TurnRequest
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.pace import Limit
+    from politesse._pacing.scope_port import ScopePacer, ScopePermit
     from politesse._pacing.scopes import Finder
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import HostPace, PacedLine, Resolver
-
-
-class ScopePermit(Permit, Protocol):
-    """What a permit of one scope can do beside."""
-
-    def expire(self) -> None:
-        """End it because it was held for too long."""
-
-    def renew(self) -> bool:
-        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
-
-
-class ScopePacer(Pacer, Protocol):
-    """What the pacer of one scope can do beside."""
-
-    def try_start(self, request: TurnRequest, /) -> ScopePermit | NotYet:
-        """See Pacer."""
-
-    async def start(
-        self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False
-    ) -> ScopePermit:
-        """See Pacer; with ``first`` at the head of the line."""
-
-    def is_ready(self, request: TurnRequest, /) -> bool:
-        """Return whether a request may start now; True if the pacer is closed."""
-
-    def bind(self, gate: object, host: str, options: PacingOptions) -> None:
-        """Have ``host`` bound by the options of a gate, beside those of other gates, while it is busy."""
-
-    def unbind(self, gate: object) -> None:
-        """Have no host bound by the options of a gate any more."""
-
-    def __len__(self) -> int:
-        """How many keys are busy."""
 
 
 class ScopedPermit:
@@ -134,7 +101,7 @@ class ScopedPacer:
 
     Args:
         options: see PacingOptions.
-        make: makes the pacer of a scope; what that is given as a host is the key of the scope.
+        make: makes the pacer of a scope; what that is given as a host is the key of the scope, which its options name.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
         publisher: receives AddressNotFound and TurnExpired.
@@ -164,10 +131,11 @@ class ScopedPacer:
         self._first = make(replace(options, max_turn_s=inf))
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
-        for name, limit in (("domain", options.domain), ("address", options.address)):
+        names: tuple[Literal["domain", "address"], ...] = ("domain", "address")
+        for name, limit in zip(names, (options.domain, options.address), strict=True):
             if limit is not None:
                 self._finders.append(finders[name]())
-                self._pacers.append(make(_bearing(limit)))
+                self._pacers.append(make(_bearing(name, limit)))
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
         """Return permission in all scopes, or when there may be; an unknown address is looked up meanwhile."""
@@ -361,9 +329,13 @@ def _give_back(permits: Sequence[Permit]) -> None:
         permit.give_back()
 
 
-def _bearing(limit: Limit) -> PacingOptions:
+def _bearing(name: Literal["domain", "address"], limit: Limit) -> PacingOptions:
     return PacingOptions(
-        min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent, adaptive_factor=0.0, max_turn_s=inf
+        key=name,
+        min_delay_s=limit.min_delay_s,
+        max_concurrent=limit.max_concurrent,
+        adaptive_factor=0.0,
+        max_turn_s=inf,
     )
 
 

@@ -190,7 +190,8 @@ class Slot:
         self.marks += 1
         permit.marks = self.marks
         permit.started_mono = self.last_mono = now_mono
-        self.ready_for = None
+        if self.options.max_concurrent > 1:  # else what is next waits for the end, not for an interval
+            self.ready_for = None
 
     def unmark(self, permit: Started) -> None:
         """Take back the stamp of a permit with which no request was made."""

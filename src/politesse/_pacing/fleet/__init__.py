@@ -1,0 +1,24 @@
+"""One pace for a fleet of processes: each asks the Redis that they share before a request starts.
+
+Theory of operation. Each process has a pacer of its own, which keeps its lines, its watchers and what its own requests
+have found out; ``pacer.py`` wraps it and adds what the fleet knows. A request first comes to the head of the line of
+its process. Then it reserves its start in Redis, and only the head of a line does that:
+
+    own pacer: line -> head -> reserve.lua -> granted: wait as long as it says -> checks -> request -> release.lua
+                                           -> queued: behind requests of other processes; granted by a message
+                                           -> closed: back into the line, which is closed as well from then on
+
+All arithmetic on time is done in Lua, by the clock of Redis, and answers are waits: no clock of a process counts, but
+the time that passes on its monotonic one. A granted start is used only if, at that moment,
+
+* it is not early: the wait is over by the monotonic clock, which is read again after the timer;
+* it is late by no more than its slack, counted from the moment at which the question was sent. A process that was
+  stopped, or whose event loop was blocked, finds its grant void, whatever else it has not heard of meanwhile. A start
+  that was late is reserved again with twice the slack, so that a slow connection ends in slower spacing, not in none;
+* the host was not closed by another process since the grant (``version``);
+* the connection was not lost since the grant. A Redis that was away may have come back without what it knew. So each
+  host waits out its interval, and at least ``HOLD_S``, after each connection; those requests that are under way are
+  made known again first.
+
+While Redis is away nothing starts. What has ended meanwhile is reported when it is back.
+"""

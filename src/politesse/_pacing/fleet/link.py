@@ -1,0 +1,324 @@
+"""One process's link to the Redis of its fleet: it connects by itself, delivers in order, and reports each loss.
+
+Theory of operation. One task does it all. What is sent while a batch is under way goes with the next batch, so that
+many hosts share a round trip. There are two sorts of calls:
+
+    ask    a reservation: its answer is awaited. If the connection is lost it raises WireLost, and nobody sends it again
+    post   the end of a request, a closing, a renewal: it is sent again after a loss, in its order, until it is answered
+
+A loss is: an error of a connection, no answer for ``timeout_s``, an error that says that the server cannot serve now,
+and another ``run_id`` than at the connection, which is looked at every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from random import random
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from politesse._pacing.fleet.messages import Answer, Call, WireLost, microseconds
+from politesse._text import described
+from politesse.errors import ClosedError, ConfigurationError, PolitesseError
+from politesse.events import ComponentFailed, FleetAway, FleetBack
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from politesse._pacing.fleet.messages import Reply, Server, Wire
+    from politesse._pacing.fleet.options import FleetOptions
+    from politesse._pacing.fleet.scripts import Script
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+
+T = TypeVar("T")
+
+HOLD_S: Final = 1.0
+"""For how many seconds at least nothing starts after a connection: the others need time to connect as well."""
+
+_LOOK_S: Final = 5.0  # between two looks at the run_id
+_RETRY_S: Final = 0.05
+_LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
+_MOST_CALLS: Final = 500  # in one batch
+_FLUSH_S: Final = 1.0  # that the last calls may take at the close
+
+
+class Member(Protocol):
+    """A pacer that uses the link."""
+
+    def pushed(self, key: str, answer: Answer) -> None:
+        """Receive a message about a key."""
+
+    def lost(self) -> None:
+        """Void all grants: the connection was lost, or there never was any."""
+
+    def found(self) -> None:
+        """Make known what is under way; it is sent before anything else."""
+
+
+class _Sent:
+    """A call that has not been answered; ``answered`` is None if nobody waits for that."""
+
+    __slots__ = ("answered", "args", "key", "posted_mono", "script")
+
+    def __init__(
+        self,
+        script: Script,
+        key: str,
+        args: tuple[str | int, ...],
+        posted_mono: float,
+        answered: asyncio.Future[Reply] | None = None,
+    ) -> None:
+        self.script = script
+        self.key = key
+        self.args = args
+        self.posted_mono = posted_mono
+        self.answered = answered
+
+
+class Link:
+    """The link of one process; several pacers may share it, each for its own scope.
+
+    Args:
+        wire: the connections.
+        options: see FleetOptions.
+        clock: the monotonic clock counts how long the server is known.
+        publisher: receives FleetAway and FleetBack.
+
+    Attributes:
+        options: see FleetOptions.
+        owner: names this process in Redis.
+        losses: how often the connection was lost.
+        is_up: whether it is connected.
+    """
+
+    def __init__(self, wire: Wire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
+        self.options = options
+        self.owner = token_hex(6)
+        self.losses = 0
+        self.is_up = False
+        self._wire = wire
+        self._clock = clock
+        self._publish = publisher.publish
+        self._members: list[Member] = []
+        self._outbox: deque[_Sent] = deque()
+        self._under_way: list[_Sent] = []
+        self._work = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._tickets = 0
+        self._known_since_mono = 0.0
+        self._run_id = ""
+        self._away_since_mono: float | None = None
+        self._fault: PolitesseError | None = None
+        self._looks = False
+        self._closed = False
+
+    def join(self, member: Member) -> None:
+        """Let a pacer use the link."""
+        self._members.append(member)
+
+    def check(self) -> None:
+        """Connect at the first use; raises ConfigurationError if Redis refuses this client."""
+        if self._fault is not None:
+            raise self._fault
+        self._start()
+
+    async def tried(self) -> None:
+        """Wait until the first attempt to connect has ended; raises ConfigurationError as ``check`` does."""
+        self.check()
+        await self._tried.wait()
+        self.check()
+
+    def ticket(self) -> str:
+        """Return a new ticket."""
+        self._tickets += 1
+        return f"{self.owner}.{self._tickets}"
+
+    def hold_s(self, interval_s: float) -> float:
+        """Return for how long nothing may start yet at a host: the server may have forgotten the last interval."""
+        known_s = self._clock.monotonic() - self._known_since_mono
+        return max(0.0, max(interval_s, HOLD_S) - known_s)
+
+    async def ask(self, script: Script, key: str, *args: str | int) -> Answer:
+        """Run a script and return its answer; raises WireLost, and ConfigurationError for a key that is not ours."""
+        if not self.is_up:
+            raise WireLost("it is away")
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic(), answered))
+        return Answer.of(await answered)
+
+    def post(self, script: Script, key: str, *args: str | int) -> None:
+        """Have a script run, now or when Redis is back."""
+        if not self._closed:
+            self._start()
+            self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic()))
+
+    async def leave(self, member: Member) -> None:
+        """Let a pacer go; after the last one send what is left, for a second at the most, and disconnect."""
+        if member in self._members:
+            self._members.remove(member)
+        if self._members or self._closed:
+            return
+        self._closed = True
+        self._work.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=_FLUSH_S)
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._fail_asks(ClosedError("the pacer is closed"))
+        await self._wire.aclose()
+
+    def _call(self, sent: _Sent) -> Call:
+        waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding
+        common = (f"{self.options.prefix}to:", int(self._wire.counts_receivers), max(0, waited))
+        return Call(sent.script, sent.key, (*common, *sent.args))
+
+    def _start(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="link to the Redis of the fleet")
+
+    def _put(self, sent: _Sent) -> None:
+        self._outbox.append(sent)
+        self._work.set()
+
+    async def _run(self) -> None:
+        retry_s = _RETRY_S
+        while not (self._closed and not self.is_up):
+            try:
+                self._found(await self._bounded(self._wire.open(f"{self.options.prefix}to:{self.owner}")))
+                retry_s = _RETRY_S
+                await self._serve()
+            except ConfigurationError as error:
+                self._away(described(error))
+                self._fault = error
+            except WireLost as error:
+                self._away(str(error))
+            except BaseException as error:
+                if not isinstance(error, asyncio.CancelledError):
+                    self._fault = ConfigurationError(f"the link to the Redis of the fleet failed: {described(error)}")
+                    self._away(described(error))
+                raise
+            finally:
+                self._tried.set()
+                with suppress(WireLost, OSError):
+                    await self._wire.drop()
+            if self._closed:
+                return
+            await asyncio.sleep(retry_s * (1.0 + random()))  # noqa: S311 - it spreads retries
+            retry_s = min(2.0 * retry_s, _LONGEST_RETRY_S)
+
+    def _found(self, server: Server) -> None:
+        now_mono = self._clock.monotonic()
+        # A server that was there before this process knows the others' requests; one that has just started, and one
+        # that was lost, may not.
+        self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
+        self._run_id, self._fault, self.is_up = server.run_id, None, True
+        waiting, self._outbox = self._outbox, deque()
+        for member in self._members:
+            member.found()
+        self._outbox.extend(waiting)
+        if self._away_since_mono is not None:
+            self._publish(FleetBack(self._wire.name, now_mono - self._away_since_mono))
+            self._away_since_mono = None
+        self._tried.set()
+
+    def _away(self, why: str) -> None:
+        was_up, self.is_up = self.is_up, False
+        # What was under way may have been done or not: what is posted can be done twice.
+        again = [sent for sent in (*self._under_way, *self._outbox) if sent.answered is None]
+        self._fail_asks(WireLost(why))
+        self._under_way, self._outbox = [], deque(again)
+        if self._away_since_mono is None:
+            self._away_since_mono = self._clock.monotonic()
+            self._publish(FleetAway(self._wire.name, why))
+        if was_up:
+            self.losses += 1
+        for member in self._members:
+            member.lost()
+
+    def _fail_asks(self, error: Exception) -> None:
+        for sent in (*self._under_way, *self._outbox):
+            if sent.answered is not None and not sent.answered.done():
+                sent.answered.set_exception(error)
+                sent.answered.exception()  # its waiter may be gone: then nobody retrieves it
+
+    async def _serve(self) -> None:
+        """Exchange until the connection is lost, or all is sent after the close."""
+        loop = asyncio.get_running_loop()
+        reader = loop.create_task(self._read())
+        reader.add_done_callback(lambda _: self._work.set())
+        look = loop.call_later(_LOOK_S, self._look_soon)
+        try:
+            while True:
+                if reader.done():
+                    reader.result()
+                if self._looks:
+                    look = loop.call_later(_LOOK_S, self._look_soon)
+                    await self._look()
+                if self._outbox:
+                    await self._exchange()
+                elif self._closed:
+                    return
+                else:
+                    self._work.clear()
+                    await self._work.wait()
+        finally:
+            look.cancel()
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def _exchange(self) -> None:
+        self._under_way = [self._outbox.popleft() for _ in range(min(len(self._outbox), _MOST_CALLS))]
+        replies = await self._bounded(self._wire.exchange([self._call(sent) for sent in self._under_way]))
+        under_way, self._under_way = self._under_way, []
+        for sent, reply in zip(under_way, replies, strict=True):
+            self._take(sent, reply)
+
+    def _take(self, sent: _Sent, reply: Reply | Exception) -> None:
+        if isinstance(reply, Exception):
+            fault = ConfigurationError(
+                f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {described(reply)}. "
+                "Remove it, or give the fleet another prefix"
+            )
+            fault.__cause__ = reply
+            if sent.answered is None:
+                self._publish(ComponentFailed(None, "pacer", fault))
+            elif not sent.answered.done():
+                sent.answered.set_exception(fault)
+        elif sent.answered is None:
+            if reply[0] == "closed":
+                self._push(sent.key, reply)
+        elif not sent.answered.done():
+            sent.answered.set_result(reply)
+
+    async def _read(self) -> None:
+        async for message in self._wire.pushes():
+            key, *reply = message.split("\n")
+            self._push(key, reply)
+
+    def _push(self, key: str, reply: Reply) -> None:
+        answer, name = Answer.of(reply), key.removeprefix(self.options.prefix)
+        for member in self._members:
+            member.pushed(name, answer)
+
+    def _look_soon(self) -> None:
+        self._looks = True
+        self._work.set()
+
+    async def _look(self) -> None:
+        """Look whether it is still the same server, behind whatever stands between."""
+        self._looks = False
+        server = await self._bounded(self._wire.server())
+        if server.run_id != self._run_id:
+            raise WireLost("another server has taken its place")
+
+    async def _bounded(self, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self.options.timeout_s):
+                return await work
+        except TimeoutError as error:
+            raise WireLost(f"no answer within {self.options.timeout_s:g} s") from error

@@ -1,0 +1,51 @@
+"""How a process talks to the Redis of its fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from politesse._checks import check_ranges, wrong_type
+from politesse._constants import DAY_S
+from politesse.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """How a process talks to the Redis of its fleet. All processes of a fleet have to have the same ones.
+
+    >>> FleetOptions(prefix="crawl-2:").lease_s
+    60.0
+
+    Attributes:
+        prefix: what all keys and channels begin with; another one for each fleet on the same Redis.
+        lease_s: for how many seconds a request counts as under way after its process was heard of last; 1 to a day.
+            It is renewed while the request runs, so it must be longer than a request that outlives its process.
+        timeout_s: after how many seconds without an answer Redis counts as away; 0.01 to 60.
+        slack: by which share of its interval a start may be late; starts are spaced by that much more. 0.001 to 1.
+        max_slack_s: but by so many seconds at most; 0.001 to 60.
+    """
+
+    prefix: str = "politesse:"
+    lease_s: float = 60.0
+    timeout_s: float = 1.0
+    slack: float = 0.1
+    max_slack_s: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_ranges(
+            self,
+            {
+                "lease_s": (1.0, DAY_S),
+                "timeout_s": (0.01, 60.0),
+                "slack": (0.001, 1.0),
+                "max_slack_s": (0.001, 60.0),
+            },
+        )
+        if not isinstance(self.prefix, str):
+            raise wrong_type("prefix", self.prefix, "a text, as 'politesse:'")
+        if not self.prefix or not self.prefix.isprintable() or "{" in self.prefix:
+            raise ConfigurationError(f"prefix={self.prefix!r:.100}: give printable text without '{{', as 'politesse:'")
+
+    def slack_s(self, interval_s: float) -> float:
+        """Return by how much a start after an interval may be late, in seconds."""
+        return min(self.slack * interval_s, self.max_slack_s)

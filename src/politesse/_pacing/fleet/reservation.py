@@ -1,0 +1,122 @@
+"""One reservation of a start at Redis, from the question to the moment at which the request starts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from politesse._pacing.fleet.messages import Answer
+    from politesse.clock import Clock
+
+_PATIENCE: Final = 2.0
+_MOST_PATIENCE: Final = 4096.0
+
+
+class Line:
+    """What this process knows of a host at Redis.
+
+    Attributes:
+        version: when the host was closed last, by the time of Redis, as far as this process has heard.
+        patience: how many times its slack a start may be late; doubled each time that one was later.
+        users: how many reservations and requests of this process it has.
+        turn: held by the one reservation that is at the head.
+        reservations: those that wait, by ticket.
+    """
+
+    __slots__ = ("patience", "reservations", "turn", "users", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.patience = 1.0
+        self.users = 0
+        self.turn = asyncio.Lock()
+        self.reservations: dict[str, Reservation] = {}
+
+    def was_late(self) -> None:
+        """Let starts be later, and be spaced by as much more."""
+        self.patience = min(self.patience * _PATIENCE, _MOST_PATIENCE)
+
+    def was_in_time(self) -> None:
+        """Let starts be less late again."""
+        self.patience = max(self.patience / _PATIENCE, 1.0)
+
+
+class Reservation:
+    """A ticket, and what Redis has answered to it last.
+
+    Attributes:
+        ticket: its name at Redis.
+        url: what is to be requested.
+        answer: the last answer; None before the first, and after it was void.
+        asked_mono: when the last question was sent.
+        asked_at_us: the time of Redis at the answer to it.
+        received_mono: when ``answer`` came.
+        losses: how often the connection had been lost when the question was sent.
+        is_known: whether Redis may know of the ticket.
+        has_waited: whether it had to wait for more than the answer.
+    """
+
+    __slots__ = (
+        "_woken",
+        "answer",
+        "asked_at_us",
+        "asked_mono",
+        "has_waited",
+        "is_known",
+        "losses",
+        "received_mono",
+        "ticket",
+        "url",
+    )
+
+    def __init__(self, ticket: str, url: str) -> None:
+        self.ticket = ticket
+        self.url = url
+        self.answer: Answer | None = None
+        self.asked_mono = 0.0
+        self.asked_at_us = 0
+        self.received_mono = 0.0
+        self.losses = -1
+        self.is_known = False
+        self.has_waited = False
+        self._woken: asyncio.Future[None] | None = None
+
+    def take(self, answer: Answer, now_mono: float) -> None:
+        """Take an answer, or a message that grants it; they come by two connections, in any order."""
+        if self.answer is None or answer.at_us >= self.answer.at_us:
+            self.answer = answer
+            self.received_mono = now_mono
+
+    def wake(self) -> None:
+        """Have it look at once."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def pause(self, clock: Clock, wait_s: float | None) -> None:
+        """Wait until it is woken, for ``wait_s`` seconds at the most; None for no limit."""
+        self._woken = asyncio.get_running_loop().create_future()
+        timer = None if wait_s is None else clock.call_later(max(wait_s, 0.0), self.wake)
+        try:
+            await self._woken
+        finally:
+            self._woken = None
+            if timer is not None:
+                timer.cancel()
+
+    @property
+    def starts_mono(self) -> float:
+        """From when on the request may start, after an answer that it may."""
+        return self.received_mono + (0.0 if self.answer is None else self.answer.wait_s)
+
+    def late_s(self, now_mono: float) -> float:
+        """Return by how much a start now would be late, at the most.
+
+        The question was sent before Redis read its clock, so no more time has passed there since that reading than here
+        since the question.
+        """
+        answer = self.answer
+        if answer is None:
+            return float("inf")
+        passed_there_s = (answer.at_us - self.asked_at_us) / 1e6 + answer.wait_s
+        return now_mono - self.asked_mono - passed_there_s

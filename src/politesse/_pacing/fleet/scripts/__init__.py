@@ -1,0 +1,21 @@
+"""The Lua scripts of the fleet, which Redis runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib.resources import files
+
+
+class Script(StrEnum):
+    """A script, by the name of its file."""
+
+    RESERVE = "reserve"
+    RELEASE = "release"
+    CLOSE = "close"
+    RENEW = "renew"
+
+    @property
+    def source(self) -> str:
+        """Its text, after that of the functions that all share."""
+        here = files(__name__)
+        return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in ("state", self.value))

@@ -1,0 +1,33 @@
+-- Ends a request, or gives it back; what waits is granted its start.
+--
+-- ARGV[4] ticket; empty for a request without one, as a fetch of robots.txt. [5] `end` or `back`. [6] 1 if the interval
+-- counts from the end. [7] the interval that the answers of the host ask for, or -1 if there was none. [8] backoff of
+-- pages and [9] of robots.txt after the answer. [10] when the request was granted.
+
+local ticket = ARGV[4]
+if ARGV[5] == 'back' then
+    take_back(ticket)
+    for i, waiting in ipairs(queue) do
+        if waiting.ticket == ticket then
+            table.remove(queue, i)
+            break
+        end
+    end
+else
+    drop_lease(ticket)
+    if ARGV[6] == '1' then
+        set('last', math.max(posted, get('last')))
+        set('late', 0)
+        set('mark', '')
+    end
+    if tonumber(ARGV[7]) >= 0 then
+        set('pace', tonumber(ARGV[7]))
+        -- What was granted before the last refusal says nothing of the time after it.
+        local knows = tonumber(ARGV[10]) >= get('version')
+        set('backoff', knows and tonumber(ARGV[8]) or math.max(get('backoff'), tonumber(ARGV[8])))
+        set('fetch', knows and tonumber(ARGV[9]) or math.max(get('fetch'), tonumber(ARGV[9])))
+    end
+end
+serve('')
+write()
+return {'released', ticket, text(now)}

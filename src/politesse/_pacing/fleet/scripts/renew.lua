@@ -1,0 +1,7 @@
+-- Has a request that is under way count as that for longer; also one of which this server does not know any more.
+--
+-- ARGV[4] ticket, [5] for how long, [6] URL.
+
+set_lease(ARGV[4], now + tonumber(ARGV[5]), ARGV[6])
+write()
+return {'renewed', ARGV[4], text(now)}

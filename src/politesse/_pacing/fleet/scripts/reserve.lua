@@ -1,0 +1,42 @@
+-- Grants a start, or puts the request into the queue of its host.
+--
+-- ARGV[4] ticket, [5] interval, [6] slack, [7] by how much the start may be late, [8] how many requests may be under way
+-- at once, [9] for how long nothing may start, [10] for how long it counts as under way, [11] URL.
+--
+-- A ticket that was granted and is reserved again was discarded: it is the first in line, and its grant never was.
+
+local e = {
+    ticket = ARGV[4],
+    interval = tonumber(ARGV[5]),
+    slack = tonumber(ARGV[6]),
+    tolerance = tonumber(ARGV[7]),
+    most = tonumber(ARGV[8]),
+    hold = now + tonumber(ARGV[9]),
+    lease = tonumber(ARGV[10]),
+    url = ARGV[11],
+}
+set('longest', math.max(get('longest'), e.interval))
+if get('backoff') + get('fetch') > 0 and now > get('closed') + math.max(get('backoff'), get('fetch')) and now > get('last') + e.interval then
+    set('backoff', 0)
+    set('fetch', 0)
+end
+local place = #queue + 1
+for i, waiting in ipairs(queue) do
+    if waiting.ticket == e.ticket then
+        place = i
+        table.remove(queue, i)
+        break
+    end
+end
+if leases[e.ticket] then
+    drop_lease(e.ticket)
+    place = 1
+end
+table.insert(queue, place, e)
+local own = serve(e.ticket)
+if not own then
+    local free, url = holder()
+    own = answer('queued', e, math.max(0, free - now), 'in-flight', url)
+end
+write()
+return own

@@ -1,0 +1,203 @@
+"""The connections to one Redis or Valkey; needs the extra ``redis``.
+
+One connection carries the scripts, in the order in which they are sent, and another one what is published. Neither is
+ever mended behind our back: the pacer has to know of each loss.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse._pacing.fleet.messages import Server, WireLost
+from politesse._pacing.fleet.scripts import Script
+from politesse._text import described, needs_extra
+from politesse.errors import ConfigurationError
+
+try:
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import (
+        AuthenticationError,
+        AuthorizationError,
+        ClusterDownError,
+        MasterDownError,
+        NoPermissionError,
+        NoScriptError,
+        OutOfMemoryError,
+        ReadOnlyError,
+        RedisError,
+        ResponseError,
+        TryAgainError,
+    )
+except ImportError as error:
+    raise ImportError(f"{needs_extra('pacing by a fleet', 'redis')} ({error})", name="redis") from error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from redis.asyncio.client import PubSub
+    from redis.asyncio.connection import AbstractConnection
+
+    from politesse._pacing.fleet.messages import Call, Reply
+
+_REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
+_AWAY: Final = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
+_AWAY_WORDS: Final = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS")
+
+
+class RedisWire:
+    """The connections to one Redis; see ``messages.Wire``.
+
+    Args:
+        client: connects to it; closed with this.
+    """
+
+    counts_receivers = True
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._shas: dict[Script, str] = {}
+        self._connection: AbstractConnection | None = None
+        self._pubsub: PubSub | None = None
+
+    @classmethod
+    def of_url(cls, url: str) -> RedisWire:
+        """Return the wire to the server at a URL as ``redis://``, ``rediss://`` (TLS) or ``unix://``.
+
+        Raises:
+            ConfigurationError: it is no such URL.
+        """
+        try:
+            return cls(Redis.from_url(url))
+        except ValueError as error:
+            scheme = url.partition("://")[0] if "://" in url else url  # what follows may hold a password
+            raise ConfigurationError(
+                f"fleet={scheme!r:.50}...: give a URL, as 'redis://host:6379/0', 'rediss://' or 'unix://' ({error})"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """The address of the server, without a password."""
+        kwargs = self._client.connection_pool.connection_kwargs
+        if path := kwargs.get("path"):
+            return f"unix://{path}"
+        host, port, db = kwargs.get("host", "localhost"), kwargs.get("port", 6379), kwargs.get("db", 0)
+        return f"redis://{host}:{port}/{db}"
+
+    async def open(self, channel: str, /) -> Server:
+        """Connect, load the scripts and subscribe."""
+        try:
+            connection = await self._client.connection_pool.get_connection()  # type: ignore[no-untyped-call] # as above
+            self._connection = connection
+            connection.retry = Retry(NoBackoff(), 0)
+            server = await self.server()
+            await self._check_memory()
+            for script in Script:
+                self._shas[script] = str(await self._command("SCRIPT", "LOAD", self._source(script)))
+            self._pubsub = pubsub = self._client.pubsub()
+            await pubsub.subscribe(channel)
+            await pubsub.get_message(timeout=None)  # that it has subscribed
+            subscribed: AbstractConnection | None = pubsub.connection
+            if subscribed is not None:
+                subscribed.retry = Retry(NoBackoff(), 0)
+        except _REFUSED as error:
+            raise ConfigurationError(f"Redis at {self.name} refuses this client: {described(error)}") from error
+        except (RedisError, OSError) as error:
+            raise WireLost(described(error)) from error
+        return server
+
+    async def server(self) -> Server:
+        """Return the server."""
+        found = await self._info("server")
+        return Server(found["run_id"], float(found["uptime_in_seconds"]))
+
+    async def exchange(self, calls: Sequence[Call], /) -> list[Reply | Exception]:
+        """Run scripts in order."""
+        replies = await self._send(calls)
+        missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if missing:
+            for script in Script:
+                self._shas[script] = str(await self._command("SCRIPT", "LOAD", self._source(script)))
+            again = await self._send([calls[place] for place in missing])
+            for place, reply in zip(missing, again, strict=True):
+                replies[place] = reply
+        return replies
+
+    async def pushes(self) -> AsyncIterator[str]:
+        """Return what is published to the channel."""
+        pubsub = self._pubsub
+        while pubsub is not None:
+            try:
+                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+            except (RedisError, OSError) as error:
+                raise WireLost(described(error)) from error
+            if message is not None:
+                yield _text(message["data"])
+
+    async def drop(self) -> None:
+        """Close the connections."""
+        connection, self._connection = self._connection, None
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            await pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py gives it no types
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+            await self._client.connection_pool.release(connection)
+        await self._client.connection_pool.disconnect()
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self.drop()
+        await self._client.aclose()
+
+    def _source(self, script: Script) -> str:
+        return script.source
+
+    def _command_of(self, call: Call) -> tuple[str | int, ...]:
+        return ("EVALSHA", self._shas[call.script], 1, call.key, *call.args)
+
+    async def _send(self, calls: Sequence[Call]) -> list[Reply | Exception]:
+        connection = self._connection
+        if connection is None:
+            raise WireLost("it is not connected")
+        replies: list[Reply | Exception] = []
+        try:
+            await connection.send_packed_command(connection.pack_commands([self._command_of(call) for call in calls]))
+            for _ in calls:
+                try:
+                    reply = await connection.read_response()
+                    replies.append([_text(word) for word in reply])
+                except _AWAY as error:
+                    raise WireLost(described(error)) from error
+                except ResponseError as error:
+                    if str(error).startswith(_AWAY_WORDS):
+                        raise WireLost(described(error)) from error
+                    replies.append(error)
+        except (RedisError, OSError) as error:
+            raise WireLost(described(error)) from error
+        return replies
+
+    async def _command(self, *words: str) -> str:
+        connection = self._connection
+        if connection is None:
+            raise WireLost("it is not connected")
+        await connection.send_command(*words)
+        return _text(await connection.read_response())
+
+    async def _info(self, section: str) -> dict[str, str]:
+        lines = (await self._command("INFO", section)).splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    async def _check_memory(self) -> None:
+        memory = await self._info("memory")
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if memory.get("maxmemory", "0") != "0" and policy != "noeviction":
+            raise ConfigurationError(
+                f"Redis at {self.name} has maxmemory-policy {policy}: it would forget which hosts are busy or closed. "
+                "Set maxmemory-policy noeviction"
+            )
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

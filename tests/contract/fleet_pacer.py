@@ -1,0 +1,104 @@
+"""A pacer of a fleet on a real Redis whose clock the test moves, so that it keeps the time of a ManualClock.
+
+Time stands still while a message travels: so nothing is late, and the slack is the least there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from politesse._constants import DAY_S
+from politesse._pacing.fleet.link import Link
+from politesse._pacing.fleet.options import FleetOptions
+from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.local import LocalPacer
+from tests.support import tasks
+from tests.support.redis_servers import shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redis.asyncio import Redis
+
+    from politesse._pacing.fleet.messages import Call, Reply, Server
+    from politesse._pacing.fleet.scripts import Script
+    from politesse._pacing.pace import PacingOptions
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+
+_MANUAL_TIME: Final = """
+local server, manual = redis, tonumber(table.remove(ARGV))
+local redis = setmetatable({call = function(name, ...)
+    if name == 'TIME' then
+        return {math.floor(manual / 1000000), manual % 1000000}
+    end
+    return server.call(name, ...)
+end}, {__index = server})
+"""
+
+
+_WIRES: Final[WeakSet[ManualWire]] = WeakSet()
+
+
+class ManualWire(RedisWire):
+    """Adds the time of a clock to each call, for the scripts to read in place of TIME."""
+
+    def __init__(self, client: Redis, clock: Clock) -> None:
+        super().__init__(client)
+        self._clock = clock
+        self.busy = self.works = 0
+        _WIRES.add(self)
+
+    async def open(self, channel: str, /) -> Server:
+        with self._at_work():
+            return await super().open(channel)
+
+    async def server(self) -> Server:
+        with self._at_work():
+            return (await super().server())._replace(uptime_s=10 * DAY_S)
+
+    async def exchange(self, calls: Sequence[Call], /) -> list[Reply | Exception]:
+        with self._at_work():
+            return await super().exchange(calls)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self.busy += 1
+        self.works += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+
+    def _source(self, script: Script) -> str:
+        return _MANUAL_TIME + super()._source(script)
+
+    def _command_of(self, call: Call) -> tuple[str | int, ...]:
+        return (*super()._command_of(call), int((self._clock.monotonic() + 1e9) * 1e6))
+
+
+async def settle() -> None:
+    """Let every task run as far as it can without time passing, and every question to a Redis be answered."""
+    works = -1
+    while works != (works := sum(wire.works for wire in _WIRES)):
+        await tasks.settle()
+        while any(wire.busy for wire in _WIRES):
+            await asyncio.sleep(0.0002)
+            works = -1
+
+
+def fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> FleetPacer:
+    """Return the only member of a fleet."""
+    from redis.asyncio import Redis
+
+    wire = ManualWire(Redis.from_url(shared_server().url), clock)
+    fleet = FleetOptions(prefix=f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
+    link = Link(wire, fleet, clock=clock, publisher=publisher)
+    make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
+    return FleetPacer(options, link, make, clock=clock, publisher=publisher)

