@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from politesse._constants import DAY_S
-from politesse._pacing.fleet.link import Link
+from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.wire import RedisWire
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from redis.asyncio import Redis
 
-    from politesse._pacing.fleet.messages import Call, Reply, Server
+    from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
     from politesse._pacing.fleet.scripts import Script
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
@@ -63,7 +63,7 @@ class ManualWire(RedisWire):
         with self._at_work():
             return (await super().server())._replace(uptime_s=10 * DAY_S)
 
-    async def exchange(self, calls: Sequence[Call], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
         with self._at_work():
             return await super().exchange(calls)
 
@@ -79,7 +79,7 @@ class ManualWire(RedisWire):
     def _source(self, script: Script) -> str:
         return _MANUAL_TIME + super()._source(script)
 
-    def _command_of(self, call: Call) -> tuple[str | int, ...]:
+    def _command_of(self, call: ScriptCall) -> tuple[str | int, ...]:
         return (*super()._command_of(call), int((self._clock.monotonic() + 1e9) * 1e6))
 
 
@@ -99,6 +99,6 @@ def fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> F
 
     wire = ManualWire(Redis.from_url(shared_server().url), clock)
     fleet = FleetOptions(prefix=f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
-    link = Link(wire, fleet, clock=clock, publisher=publisher)
+    link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
     make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
     return FleetPacer(options, link, make, clock=clock, publisher=publisher)

@@ -19,7 +19,7 @@ from random import random
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from politesse._pacing.fleet.messages import Answer, Call, WireLost, microseconds
+from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall, WireLost, microseconds
 from politesse._text import described
 from politesse.errors import ClosedError, ConfigurationError, PolitesseError
 from politesse.events import ComponentFailed, FleetAway, FleetBack
@@ -27,7 +27,7 @@ from politesse.events import ComponentFailed, FleetAway, FleetBack
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from politesse._pacing.fleet.messages import Reply, Server, Wire
+    from politesse._pacing.fleet.messages import FleetWire, Reply, Server
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.scripts import Script
     from politesse.clock import Clock
@@ -48,7 +48,7 @@ _FLUSH_S: Final = 1.0  # that the last calls may take at the close
 class Member(Protocol):
     """A pacer that uses the link."""
 
-    def pushed(self, key: str, answer: Answer) -> None:
+    def pushed(self, key: str, answer: FleetAnswer) -> None:
         """Receive a message about a key."""
 
     def lost(self) -> None:
@@ -78,7 +78,7 @@ class _Sent:
         self.answered = answered
 
 
-class Link:
+class FleetLink:
     """The link of one process; several pacers may share it, each for its own scope.
 
     Args:
@@ -94,7 +94,7 @@ class Link:
         is_up: whether it is connected.
     """
 
-    def __init__(self, wire: Wire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
+    def __init__(self, wire: FleetWire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
         self.options = options
         self.owner = token_hex(6)
         self.losses = 0
@@ -142,13 +142,13 @@ class Link:
         known_s = self._clock.monotonic() - self._known_since_mono
         return max(0.0, max(interval_s, HOLD_S) - known_s)
 
-    async def ask(self, script: Script, key: str, *args: str | int) -> Answer:
+    async def ask(self, script: Script, key: str, *args: str | int) -> FleetAnswer:
         """Run a script and return its answer; raises WireLost, and ConfigurationError for a key that is not ours."""
         if not self.is_up:
             raise WireLost("it is away")
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic(), answered))
-        return Answer.of(await answered)
+        return FleetAnswer.of(await answered)
 
     def post(self, script: Script, key: str, *args: str | int) -> None:
         """Have a script run, now or when Redis is back."""
@@ -172,10 +172,10 @@ class Link:
         self._fail_asks(ClosedError("the pacer is closed"))
         await self._wire.aclose()
 
-    def _call(self, sent: _Sent) -> Call:
+    def _call(self, sent: _Sent) -> ScriptCall:
         waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding
         common = (f"{self.options.prefix}to:", int(self._wire.counts_receivers), max(0, waited))
-        return Call(sent.script, sent.key, (*common, *sent.args))
+        return ScriptCall(sent.script, sent.key, (*common, *sent.args))
 
     def _start(self) -> None:
         if self._task is None and not self._closed:
@@ -301,7 +301,7 @@ class Link:
             self._push(key, reply)
 
     def _push(self, key: str, reply: Reply) -> None:
-        answer, name = Answer.of(reply), key.removeprefix(self.options.prefix)
+        answer, name = FleetAnswer.of(reply), key.removeprefix(self.options.prefix)
         for member in self._members:
             member.pushed(name, answer)
 

@@ -24,7 +24,7 @@ class WireLost(Exception):
     """Redis cannot be reached, does not answer in time, or cannot serve now."""
 
 
-class Call(NamedTuple):
+class ScriptCall(NamedTuple):
     """A script to run.
 
     Attributes:
@@ -54,7 +54,7 @@ Reply = list[str]
 """What a script returns: see ``answer`` in ``state.lua``."""
 
 
-class Wire(Protocol):
+class FleetWire(Protocol):
     """The connections to Redis."""
 
     @property
@@ -76,7 +76,7 @@ class Wire(Protocol):
     async def server(self) -> Server:
         """Return the server; raises WireLost."""
 
-    async def exchange(self, calls: Sequence[Call], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
         """Run scripts in order; a script that fails has its error as reply. Raises WireLost."""
 
     def pushes(self) -> AsyncIterator[str]:
@@ -89,7 +89,7 @@ class Wire(Protocol):
         """Close the client."""
 
 
-class Answer(NamedTuple):
+class FleetAnswer(NamedTuple):
     """The answer to a reservation, or a message about one.
 
     Attributes:
@@ -117,7 +117,7 @@ class Answer(NamedTuple):
     held_by: str = ""
 
     @classmethod
-    def of(cls, reply: Reply) -> Answer:
+    def of(cls, reply: Reply) -> FleetAnswer:
         """Return what a reply says."""
         kind, ticket, at, wait, version, bound_by, *more = reply
         at_us, wait_s, version_us = int(at), int(wait) / _US, int(version)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from politesse._constants import AGREE_S
 from politesse._pacing.fleet.messages import WireLost, microseconds
 from politesse._pacing.fleet.permit import FleetPermit
-from politesse._pacing.fleet.reservation import Line, Reservation
+from politesse._pacing.fleet.reservation import FleetLine, Reservation
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.reports import Reports
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from politesse._pacing.backoff import Heard
-    from politesse._pacing.fleet.link import Link
-    from politesse._pacing.fleet.messages import Answer
+    from politesse._pacing.fleet.link import FleetLink
+    from politesse._pacing.fleet.messages import FleetAnswer
     from politesse._pacing.pace import Pace, PacingOptions
     from politesse._pacing.scope_port import ScopePermit
     from politesse.clock import Clock, Timer
@@ -90,7 +90,7 @@ class FleetPacer:
     def __init__(
         self,
         options: PacingOptions,
-        link: Link,
+        link: FleetLink,
         make: Callable[[PacingOptions], ProcessPacer],
         *,
         clock: Clock,
@@ -100,7 +100,7 @@ class FleetPacer:
         self._link = link
         self._clock = clock
         self._scope = f"{options.key}:"
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, FleetLine] = {}
         self._held: dict[tuple[str, str, str], _Held] = {}
         self._reserving: dict[Reservation, str] = {}
         self._under_way: dict[FleetPermit, None] = {}
@@ -157,7 +157,7 @@ class FleetPacer:
             again = True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close."""
+        """ScriptCall ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close."""
         self._check_open()
         held = self._held.get(request[:3])
         if held is not None and held.granted is None:
@@ -265,7 +265,7 @@ class FleetPacer:
     def __repr__(self) -> str:
         return f"<FleetPacer {self._scope}* at {self._link!r}: {self._own!r}>"
 
-    def pushed(self, key: str, answer: Answer) -> None:
+    def pushed(self, key: str, answer: FleetAnswer) -> None:
         """Receive a message of Redis."""
         if not key.startswith(self._scope):
             return
@@ -326,16 +326,16 @@ class FleetPacer:
     def _unknown(self) -> NotYet:
         return NotYet(self._clock.wall(), Bound.QUEUE if self._link.is_up else Bound.FLEET)
 
-    def _line(self, host: str) -> Line:
+    def _line(self, host: str) -> FleetLine:
         line = self._lines.get(host)
         if line is None:
             if len(self._lines) >= _MOST_LINES:
                 for idle in [name for name, one in self._lines.items() if not one.users]:
                     del self._lines[idle]
-            line = self._lines[host] = Line()
+            line = self._lines[host] = FleetLine()
         return line
 
-    def _forget(self, host: str, line: Line) -> None:
+    def _forget(self, host: str, line: FleetLine) -> None:
         if not line.users and line.patience == 1.0:
             self._lines.pop(host, None)
 
@@ -388,7 +388,7 @@ class FleetPacer:
     async def _granted(
         self,
         request: TurnRequest,
-        line: Line,
+        line: FleetLine,
         reservation: Reservation,
         deadline_mono: float | None,
         max_wait_s: float | None,
@@ -417,7 +417,9 @@ class FleetPacer:
             reservation.has_waited = True
             await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
 
-    async def _ask(self, request: TurnRequest, line: Line, reservation: Reservation, pace: Pace) -> Answer | None:
+    async def _ask(
+        self, request: TurnRequest, line: FleetLine, reservation: Reservation, pace: Pace
+    ) -> FleetAnswer | None:
         """Reserve a start; return None if Redis is away."""
         link, options = self._link, self._link.options
         await link.tried()
@@ -471,7 +473,7 @@ class FleetPacer:
         if wait_s is None and reservation.answer is asked and pause_s == longest_s:
             reservation.answer = None  # no message has come: ask again
 
-    def _is_void(self, line: Line, reservation: Reservation) -> bool:
+    def _is_void(self, line: FleetLine, reservation: Reservation) -> bool:
         """Return whether the connection was lost, or the host closed, since the last answer."""
         answer = reservation.answer
         return (
@@ -481,7 +483,7 @@ class FleetPacer:
             or line.version > answer.at_us
         )
 
-    def _is_in_time(self, line: Line, reservation: Reservation) -> bool:
+    def _is_in_time(self, line: FleetLine, reservation: Reservation) -> bool:
         """Return whether a start now is late by no more than it may be."""
         answer = reservation.answer
         late_s = reservation.late_s(self._clock.monotonic())
@@ -526,7 +528,7 @@ class FleetPacer:
         if self._under_way:
             self._renew_later()
 
-    def _learn(self, host: str, answer: Answer) -> None:
+    def _learn(self, host: str, answer: FleetAnswer) -> None:
         """Take over what other processes have found out about a host."""
         line = self._lines.get(host)
         if line is not None and answer.version > line.version:
@@ -599,7 +601,7 @@ class FleetPacer:
             self._let_go(held)
 
     def _call(self, held: _Held) -> None:
-        """Call the first callback; the others wait again, because the first one may take the start."""
+        """ScriptCall the first callback; the others wait again, because the first one may take the start."""
         callbacks, held.callbacks = held.callbacks, []
         held.is_watched = True
         for place, callback in enumerate(callbacks):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._pacing.fleet.reservation import Line, Reservation
+    from politesse._pacing.fleet.reservation import FleetLine, Reservation
     from politesse._pacing.scope_port import ScopePermit
     from politesse.ports import TurnRequest
 
 
-class Issuer(Protocol):
+class FleetIssuer(Protocol):
     """What a permit needs of the pacer that granted it."""
 
     def answered(self, permit: FleetPermit, status: int, headers: Mapping[str, str], /) -> None:
@@ -43,17 +43,17 @@ class FleetPermit:
 
     def __init__(
         self,
-        issuer: Issuer,
+        issuer: FleetIssuer,
         request: TurnRequest,
         own: ScopePermit,
-        line: Line,
+        line: FleetLine,
         reservation: Reservation,
         started_mono: float,
         *,
         is_alone: bool,
         waited: bool,
     ) -> None:
-        self._issuer: Issuer | None = issuer
+        self._issuer: FleetIssuer | None = issuer
         self.host = request.host
         self.url = request.url
         self.started_mono = started_mono

@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from politesse._pacing.fleet.messages import Answer
+    from politesse._pacing.fleet.messages import FleetAnswer
     from politesse.clock import Clock
 
 _PATIENCE: Final = 2.0
 _MOST_PATIENCE: Final = 4096.0
 
 
-class Line:
+class FleetLine:
     """What this process knows of a host at Redis.
 
     Attributes:
@@ -73,7 +73,7 @@ class Reservation:
     def __init__(self, ticket: str, url: str) -> None:
         self.ticket = ticket
         self.url = url
-        self.answer: Answer | None = None
+        self.answer: FleetAnswer | None = None
         self.asked_mono = 0.0
         self.asked_at_us = 0
         self.received_mono = 0.0
@@ -82,7 +82,7 @@ class Reservation:
         self.has_waited = False
         self._woken: asyncio.Future[None] | None = None
 
-    def take(self, answer: Answer, now_mono: float) -> None:
+    def take(self, answer: FleetAnswer, now_mono: float) -> None:
         """Take an answer, or a message that grants it; they come by two connections, in any order."""
         if self.answer is None or answer.at_us >= self.answer.at_us:
             self.answer = answer

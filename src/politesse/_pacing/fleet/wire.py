@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from redis.asyncio.client import PubSub
     from redis.asyncio.connection import AbstractConnection
 
-    from politesse._pacing.fleet.messages import Call, Reply
+    from politesse._pacing.fleet.messages import Reply, ScriptCall
 
 _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _AWAY: Final = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
@@ -47,7 +47,7 @@ _AWAY_WORDS: Final = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS")
 
 
 class RedisWire:
-    """The connections to one Redis; see ``messages.Wire``.
+    """The connections to one Redis; see ``messages.FleetWire``.
 
     Args:
         client: connects to it; closed with this.
@@ -112,7 +112,7 @@ class RedisWire:
         found = await self._info("server")
         return Server(found["run_id"], float(found["uptime_in_seconds"]))
 
-    async def exchange(self, calls: Sequence[Call], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
         """Run scripts in order."""
         replies = await self._send(calls)
         missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -154,10 +154,10 @@ class RedisWire:
     def _source(self, script: Script) -> str:
         return script.source
 
-    def _command_of(self, call: Call) -> tuple[str | int, ...]:
+    def _command_of(self, call: ScriptCall) -> tuple[str | int, ...]:
         return ("EVALSHA", self._shas[call.script], 1, call.key, *call.args)
 
-    async def _send(self, calls: Sequence[Call]) -> list[Reply | Exception]:
+    async def _send(self, calls: Sequence[ScriptCall]) -> list[Reply | Exception]:
         connection = self._connection
         if connection is None:
             raise WireLost("it is not connected")
