@@ -1,7 +1,7 @@
 -- Grants a start, or puts the request into the queue of its host.
 --
 -- ARGV[4] ticket, [5] interval, [6] slack, [7] by how much the start may be late, [8] how many requests may be under way
--- at once, [9] for how long nothing may start, [10] for how long it counts as under way, [11] URL.
+-- at once, [9] for how long it counts as under way, [10] URL.
 --
 -- A ticket that was granted and is reserved again was discarded: it is the first in line, and its grant never was.
 
@@ -11,9 +11,8 @@ local e = {
     slack = tonumber(ARGV[6]),
     tolerance = tonumber(ARGV[7]),
     most = tonumber(ARGV[8]),
-    hold = now + tonumber(ARGV[9]),
-    lease = tonumber(ARGV[10]),
-    url = ARGV[11],
+    lease = tonumber(ARGV[9]),
+    url = ARGV[10],
 }
 set('longest', math.max(get('longest'), e.interval))
 if get('backoff') + get('fetch') > 0 and now > get('closed') + math.max(get('backoff'), get('fetch')) and now > get('last') + e.interval then

@@ -83,15 +83,14 @@ local function read()
         drop_lease(ticket)
     end
     for line in string.gmatch(state.queue or '', '[^\n]+') do
-        local ticket, interval, slack, tolerance, most, hold, lease, url =
-            string.match(line, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+        local ticket, interval, slack, tolerance, most, lease, url =
+            string.match(line, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
         queue[#queue + 1] = {
             ticket = ticket,
             interval = tonumber(interval),
             slack = tonumber(slack),
             tolerance = tonumber(tolerance),
             most = tonumber(most),
-            hold = tonumber(hold),
             lease = tonumber(lease),
             url = url,
         }
@@ -104,7 +103,7 @@ local function write()
     local lines = {}
     for place, e in ipairs(queue) do
         lines[place] = table.concat({
-            e.ticket, text(e.interval), text(e.slack), text(e.tolerance), text(e.most), text(e.hold), text(e.lease), e.url,
+            e.ticket, text(e.interval), text(e.slack), text(e.tolerance), text(e.most), text(e.lease), e.url,
         }, ' ')
     end
     local line = #lines > 0 and table.concat(lines, '\n') or nil
@@ -141,9 +140,6 @@ local function earliest(e)
         if due > start then
             start, bound = due, why
         end
-    end
-    if e.hold > start then
-        start, bound = e.hold, 'fleet'
     end
     if get('closed') > start then
         start, bound = get('closed'), state.why

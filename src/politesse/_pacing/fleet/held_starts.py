@@ -1,0 +1,197 @@
+"""Starts that are reserved in the background: for ``try_start``, which never waits, and for what waits to be called."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from politesse.errors import PolitesseError
+from politesse.verdict import NotYet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse._pacing.fleet.permit import FleetPermit
+    from politesse._pacing.fleet.reservation import Reservation
+    from politesse._pacing.fleet.reserver import ProcessPacer, Reserver
+    from politesse._pacing.scope_port import ScopePermit
+    from politesse.clock import Clock, Timer
+    from politesse.ports import TurnRequest
+
+
+class HeldStart:
+    """A start that is reserved in the background, for ``try_start`` to take.
+
+    Attributes:
+        request: for which.
+        own: the permit of the pacer of this process.
+        callbacks: to call once it is granted.
+        is_watched: whether there were any.
+        task: reserves it.
+        granted: with what it was granted; None before that.
+        timer: gives it back if nobody takes it in time.
+    """
+
+    __slots__ = ("callbacks", "granted", "is_watched", "own", "request", "task", "timer")
+
+    def __init__(self, request: TurnRequest, own: ScopePermit) -> None:
+        self.is_watched = False
+        self.request = request
+        self.own = own
+        self.callbacks: list[Callable[[], None]] = []
+        self.task: asyncio.Task[None] | None = None
+        self.granted: Reservation | None = None
+        self.timer: Timer | None = None
+
+
+class HeldStarts:
+    """The starts that are reserved in the background, one for each host, origin and agent.
+
+    A start that nobody takes in time is given back, and the next one may be later by twice as much: so a program that
+    asks now and then meets one in the end.
+
+    Args:
+        reserver: reserves them.
+        own: the pacer of this process.
+        grant: makes the permit of a start that is taken.
+        clock: the timer.
+    """
+
+    def __init__(
+        self,
+        reserver: Reserver,
+        own: ProcessPacer,
+        grant: Callable[[TurnRequest, ScopePermit, Reservation], FleetPermit],
+        clock: Clock,
+    ) -> None:
+        self._reserver = reserver
+        self._own = own
+        self._grant = grant
+        self._clock = clock
+        self._by_request: dict[tuple[str, str, str], HeldStart] = {}
+
+    def get(self, request: TurnRequest) -> HeldStart | None:
+        """Return the start that is held, or is being reserved, for a request; one for another pace is let go."""
+        held = self._by_request.get(request[:3])
+        if held is not None and request.pace not in {None, held.request.pace}:
+            self._let_go(held)
+            return None
+        return held
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when a start is held for a request."""
+        held = self.get(request)
+        if held is not None and held.granted is None:
+            held.callbacks.append(callback)
+        else:
+            self._own.when_ready(request, partial(self.reserve_for, request, callback))
+
+    async def aclose(self) -> None:
+        """Give back all that is held, and let those that are being reserved end."""
+        reserving = []
+        for held in list(self._by_request.values()):
+            if held.granted is not None:
+                self._let_go(held)
+            elif held.task is not None:
+                reserving.append(held.task)
+        await asyncio.gather(*reserving, return_exceptions=True)
+
+    def hold(self, request: TurnRequest, own: ScopePermit) -> HeldStart:
+        """Reserve a start for the next ``try_start``."""
+        held = self._by_request[request[:3]] = HeldStart(request, own)
+        held.task = asyncio.get_running_loop().create_task(self._fill(held), name=f"a start at {request.host}")
+        return held
+
+    def reserve_for(self, request: TurnRequest, callback: Callable[[], None]) -> None:
+        """Reserve a start, and call back."""
+        if self._reserver.is_closed:
+            callback()
+            return
+        own = self._own.try_start(request)
+        if isinstance(own, NotYet):
+            self._own.when_ready(request, partial(self.reserve_for, request, callback))
+        else:
+            if (held := self._by_request.get(request[:3])) is not None:
+                self._let_go(held)
+            self.hold(request, own).callbacks.append(callback)
+
+    async def _fill(self, held: HeldStart) -> None:
+        request = held.request
+        try:
+            reservation = await self._reserver.reserve(request, held.own, None, None)
+        except PolitesseError:  # what calls ``try_start`` is told
+            self._drop(held)
+            held.own.give_back()
+            self._call(held)
+            return
+        except BaseException:
+            held.own.give_back()
+            raise
+        if reservation is None:
+            self._drop(held)
+            held.own.give_back()
+            for callback in held.callbacks:
+                self.when_ready(request, callback)
+            return
+        held.granted = reservation
+        line = self._reserver.line(request.host)
+        line.users += 1
+        answer = reservation.answer
+        left_s = 0.0 if answer is None else answer.tolerance_s - reservation.late_s(self._clock.monotonic())
+        held.timer = self._clock.call_later(max(left_s, 0.0), partial(self._let_go, held))
+        if held.callbacks:
+            self._call(held)
+            self._let_go(held)
+
+    def _call(self, held: HeldStart) -> None:
+        """Call the first callback; the others wait again, because the first one may take the start."""
+        callbacks, held.callbacks = held.callbacks, []
+        held.is_watched = True
+        for place, callback in enumerate(callbacks):
+            if place and not self._reserver.is_closed:
+                self.when_ready(held.request, callback)
+            else:
+                callback()
+
+    def _drop(self, held: HeldStart) -> None:
+        if self._by_request.get(held.request[:3]) is held:
+            del self._by_request[held.request[:3]]
+
+    def take(self, held: HeldStart) -> FleetPermit | None:
+        """Return the permit of a start that was reserved in the background; None if it is void by now."""
+        reservation, request = held.granted, held.request
+        if reservation is None:
+            return None
+        self._drop(held)
+        held.granted = None
+        if held.timer is not None:
+            held.timer.cancel()
+        line = self._reserver.line(request.host)
+        line.users -= 1
+        if (
+            not self._reserver.is_void(line, reservation)
+            and self._reserver.is_in_time(line, reservation)
+            and held.own.renew()
+        ):
+            return self._grant(request, held.own, reservation)
+        self._reserver.withdraw(request.host, reservation)
+        held.own.give_back()
+        return None
+
+    def _let_go(self, held: HeldStart) -> None:
+        """Give back a start that nobody has taken in time."""
+        self._drop(held)
+        reservation, held.granted = held.granted, None
+        if reservation is None:
+            if held.task is not None and held.task is not asyncio.current_task():
+                held.task.cancel()
+            return
+        if held.timer is not None:
+            held.timer.cancel()
+        line = self._reserver.line(held.request.host)
+        line.users -= 1
+        if not held.is_watched:
+            line.was_late()
+        self._reserver.withdraw(held.request.host, reservation)
+        held.own.give_back()

@@ -1,0 +1,295 @@
+"""Reserves starts in Redis for the heads of the lines of this process, and keeps what it has heard of each host."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from politesse._constants import AGREE_S
+from politesse._pacing.fleet.messages import WireLost, microseconds
+from politesse._pacing.fleet.reservation import FleetLine, Reservation
+from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.scope_port import ScopePacer
+from politesse.errors import ClosedError, TooFar
+from politesse.verdict import Bound, NotYet
+
+if TYPE_CHECKING:
+    from politesse._pacing.backoff import Heard
+    from politesse._pacing.fleet.link import FleetLink
+    from politesse._pacing.fleet.messages import FleetAnswer
+    from politesse._pacing.fleet.permit import FleetPermit
+    from politesse._pacing.pace import Pace
+    from politesse._pacing.scope_port import ScopePermit
+    from politesse.clock import Clock
+    from politesse.ports import TurnRequest
+
+_COMFORTABLE: Final = 0.25  # a start that is late by less than this share of what it may be
+_MOST_LINES: Final = 10_000
+
+
+class ProcessPacer(ScopePacer, Protocol):
+    """What the pacer of this process can do beside."""
+
+    def pace(self, request: TurnRequest, /) -> Pace:
+        """Return the interval that is in force for a request; raises ClosedError."""
+
+    def heard(self, host: str, /) -> Heard:
+        """Return what the answers of a host say."""
+
+    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, /) -> None:
+        """Take over longer backoffs of a busy host."""
+
+    def asked(self, host: str, /) -> int:
+        """Return how often it was noted that a busy host was asked."""
+
+
+class Reserver:
+    """Reserves starts, for one scope.
+
+    Args:
+        link: the link of this process.
+        own: the pacer of this process.
+        scope: what the keys of the scope begin with, after the prefix of the fleet.
+        clock: the clocks and the timer.
+
+    Attributes:
+        reserving: the reservations that wait, with their hosts.
+        is_closed: whether the pacer is closed.
+    """
+
+    def __init__(self, link: FleetLink, own: ProcessPacer, scope: str, clock: Clock) -> None:
+        self._link = link
+        self._own = own
+        self._scope = scope
+        self._clock = clock
+        self._lines: dict[str, FleetLine] = {}
+        self.reserving: dict[Reservation, str] = {}
+        self.is_closed = False
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the pacer is closed; ConfigurationError if Redis refuses this client."""
+        if self.is_closed:
+            raise ClosedError("the pacer is closed")
+        self._link.check()
+
+    def wake(self) -> None:
+        """Have all that wait look what has changed."""
+        for reservation in self.reserving:
+            reservation.wake()
+
+    def pushed(self, host: str, answer: FleetAnswer) -> None:
+        """Take a message about a host."""
+        if answer.kind == "closed":
+            self.learn(host, answer)
+            return
+        line = self._lines.get(host)
+        reservation = None if line is None else line.reservations.get(answer.ticket)
+        if reservation is not None:
+            reservation.take(answer, self._clock.monotonic())
+            reservation.wake()
+        elif answer.kind == "granted":  # it was withdrawn meanwhile
+            self._give_back(host, answer.ticket)
+
+    def line(self, host: str) -> FleetLine:
+        """Return what is known of a host."""
+        line = self._lines.get(host)
+        if line is None:
+            if len(self._lines) >= _MOST_LINES:
+                for idle in [name for name, one in self._lines.items() if not one.users]:
+                    del self._lines[idle]
+            line = self._lines[host] = FleetLine()
+        return line
+
+    def forget(self, host: str, line: FleetLine) -> None:
+        """Let go of a line that has no user."""
+        if not line.users and line.patience == 1.0:
+            self._lines.pop(host, None)
+
+    def most(self, host: str) -> int:
+        """Return how many requests may be under way to a host at once."""
+        return min(line.max_concurrent for line in self._own.lines(host))
+
+    async def reserve(
+        self, request: TurnRequest, own: ScopePermit, deadline_mono: float | None, max_wait_s: float | None
+    ) -> Reservation | None:
+        """Return a reservation with which the request starts now; None if it has to wait in the own line again."""
+        line = self.line(request.host)
+        line.users += 1
+        reservation = Reservation(self._link.ticket(), request.url)
+        self.reserving[reservation] = request.host
+        line.reservations[reservation.ticket] = reservation
+        starts = False
+        try:
+            async with line.turn:
+                starts = await self._granted(request, line, reservation, deadline_mono, max_wait_s) and own.renew()
+        finally:
+            del self.reserving[reservation], line.reservations[reservation.ticket]
+            line.users -= 1
+            if not starts:
+                self.withdraw(request.host, reservation)
+                self.forget(request.host, line)
+        return reservation if starts else None
+
+    async def _granted(
+        self,
+        request: TurnRequest,
+        line: FleetLine,
+        reservation: Reservation,
+        deadline_mono: float | None,
+        max_wait_s: float | None,
+    ) -> bool:
+        """Wait until the request may start now; return False if the host is closed, so that it waits in its line."""
+        pace = self._own.pace(request._replace(pace=None))  # what others have stated since counts
+        while True:
+            answer = reservation.answer
+            if answer is None or self.is_void(line, reservation):
+                answer = await self._ask(request, line, reservation, pace)
+            now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
+            wait_s: float | None = None
+            if answer is None:
+                # Redis is away, or it may not know yet what is under way.
+                wait_s = self._link.hold_s(pace.interval_s) if self._link.is_up else None
+                not_yet = NotYet(now_wall + (wait_s or 0.0), Bound.FLEET)
+            elif answer.closed_by is not None and self._own.heard(request.host).closed_s:
+                return False
+            elif answer.kind == "queued":
+                not_yet = NotYet(now_wall, Bound.IN_FLIGHT, answer.held_by)
+            elif (wait_s := reservation.starts_mono - now_mono) > 0.0:
+                not_yet = NotYet(now_wall + wait_s, answer.bound(pace.bound_by))
+            elif answer.kind == "granted" and self.is_in_time(line, reservation):
+                return True
+            else:  # late, or its time to be reserved again
+                reservation.answer = None
+                continue
+            reservation.has_waited = True
+            await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
+
+    async def _ask(
+        self, request: TurnRequest, line: FleetLine, reservation: Reservation, pace: Pace
+    ) -> FleetAnswer | None:
+        """Reserve a start; return None if Redis is away, or was until a moment ago."""
+        link, options = self._link, self._link.options
+        await link.tried()
+        self.check_open()
+        if not link.is_up or link.hold_s(pace.interval_s):
+            return None
+        slack_s = options.slack_s(pace.interval_s)
+        tolerance_s = (slack_s or options.max_slack_s) * line.patience
+        reservation.answer = None
+        reservation.asked_mono = self._clock.monotonic()
+        reservation.losses = link.losses
+        reservation.is_known = True
+        times_s = (pace.interval_s, slack_s, tolerance_s)
+        try:
+            answer = await link.ask(
+                Script.RESERVE,
+                self._scope + request.host,
+                reservation.ticket,
+                *map(microseconds, times_s),
+                self.most(request.host),
+                microseconds(options.lease_s),
+                " ".join(request.url.split()),  # one line
+            )
+        except WireLost:
+            return None
+        self.check_open()
+        reservation.asked_at_us = answer.at_us
+        reservation.take(answer, self._clock.monotonic())
+        self.learn(request.host, answer)
+        return reservation.answer
+
+    async def _pause(
+        self,
+        reservation: Reservation,
+        request: TurnRequest,
+        wait_s: float | None,
+        not_yet: NotYet,
+        deadline_mono: float | None,
+        max_wait_s: float | None,
+    ) -> None:
+        """Wait for the start, or a message; raises TooFar, at once if the start is known to come too late."""
+        left_s = None if deadline_mono is None else deadline_mono - self._clock.monotonic()
+        if left_s is not None and max_wait_s is not None and (left_s <= 0.0 or (wait_s or 0.0) > left_s):
+            raise TooFar(request.host, not_yet, max_wait_s)
+        longest_s = 0.5 * self._link.options.lease_s
+        pause_s = min(longest_s if wait_s is None else wait_s, inf if left_s is None else left_s)
+        asked = reservation.answer
+        await reservation.pause(self._clock, pause_s)
+        self.check_open()
+        if wait_s is None and reservation.answer is asked and pause_s == longest_s:
+            reservation.answer = None  # no message has come: ask again
+
+    def is_void(self, line: FleetLine, reservation: Reservation) -> bool:
+        """Return whether the connection was lost, or the host closed, since the last answer."""
+        answer = reservation.answer
+        return (
+            answer is None
+            or not self._link.is_up
+            or reservation.losses != self._link.losses
+            or line.version > answer.at_us
+        )
+
+    def is_in_time(self, line: FleetLine, reservation: Reservation) -> bool:
+        """Return whether a start now is late by no more than it may be."""
+        answer = reservation.answer
+        late_s = reservation.late_s(self._clock.monotonic())
+        if answer is None or late_s > answer.tolerance_s:
+            line.was_late()
+            return False
+        if late_s < _COMFORTABLE * answer.tolerance_s:
+            line.was_in_time()
+        return True
+
+    def withdraw(self, host: str, reservation: Reservation) -> None:
+        """Give a ticket back that was not used."""
+        if reservation.is_known:
+            self._give_back(host, reservation.ticket)
+
+    def _give_back(self, host: str, ticket: str) -> None:
+        self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
+
+    def count(self, host: str) -> None:
+        """Count a request without a ticket."""
+        self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0)
+
+    def release(self, permit: FleetPermit) -> None:
+        """Report the end of a request, and what the answers of its host say."""
+        heard, answer = self._own.heard(permit.host), permit.reservation.answer
+        self._link.post(
+            Script.RELEASE,
+            self._scope + permit.host,
+            permit.reservation.ticket,
+            "end",
+            int(permit.is_alone),
+            *map(microseconds, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s)),
+            0 if answer is None else answer.at_us,
+        )
+
+    def renew(self, permit: FleetPermit) -> None:
+        """Have a request count as under way for longer."""
+        lease = microseconds(self._link.options.lease_s)
+        url = " ".join(permit.url.split())
+        self._link.post(Script.RENEW, self._scope + permit.host, permit.reservation.ticket, lease, url)
+
+    def learn(self, host: str, answer: FleetAnswer) -> None:
+        """Take over what other processes have found out about a host."""
+        line = self._lines.get(host)
+        if line is not None and answer.version > line.version:
+            line.version = answer.version
+            for reservation in line.reservations.values():
+                reservation.wake()
+        if answer.backoff_s or answer.fetch_backoff_s:
+            self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s)
+        if answer.closed_by is not None and answer.wait_s > self._own.heard(host).closed_s + AGREE_S:
+            self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
+
+    def report_closing(self, host: str, before_s: float) -> None:
+        """Close the host for all processes if it is closed for longer than before."""
+        heard = self._own.heard(host)
+        if heard.closed_s > before_s + AGREE_S:
+            times_s = (heard.backoff_s, heard.fetch_backoff_s)
+            closed = microseconds(heard.closed_s)
+            owner = self._link.owner
+            self._link.post(
+                Script.CLOSE, self._scope + host, owner, closed, heard.closed_by.value, *map(microseconds, times_s)
+            )

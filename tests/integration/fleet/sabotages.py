@@ -1,0 +1,64 @@
+"""What a fleet does without one of its checks: the tests must notice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse._pacing.fleet.link import FleetLink
+from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fleet.reserver import Reserver
+from politesse._pacing.fleet.scripts import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from politesse._pacing.fleet.messages import FleetAnswer
+
+
+def never_late() -> None:
+    """A start is used however late it is."""
+    Reserver.is_in_time = lambda *_: True  # type: ignore[method-assign]
+
+
+def never_held() -> None:
+    """Nothing waits after a connection."""
+    FleetLink.hold_s = lambda *_: 0.0  # type: ignore[method-assign]
+
+
+def never_known_again() -> None:
+    """What is under way is not made known to a Redis that is back."""
+    FleetPacer.found = FleetPacer.lost  # type: ignore[method-assign]
+
+
+def never_renewed() -> None:
+    """A request counts as under way for a moment only."""
+    plain = FleetLink.ask
+
+    async def ask(self: FleetLink, script: Script, key: str, *args: str | int) -> FleetAnswer:
+        if script is Script.RESERVE:
+            *others, _, url = args
+            args = (*others, 50_000, url)
+        return await plain(self, script, key, *args)
+
+    FleetLink.ask = ask  # type: ignore[method-assign]
+    FleetPacer._renew_all = lambda self: None  # type: ignore[method-assign]
+
+
+def never_closed() -> None:
+    """A refusal stays with the process that has received it."""
+    post = FleetLink.post
+
+    def without_closing(self: FleetLink, script: Script, key: str, *args: str | int) -> None:
+        if script is not Script.CLOSE:
+            post(self, script, key, *args)
+
+    FleetLink.post = without_closing  # type: ignore[method-assign]
+
+
+SABOTAGES: Final[Mapping[str, Callable[[], None]]] = {
+    "late": never_late,
+    "held": never_held,
+    "known": never_known_again,
+    "renewed": never_renewed,
+    "closed": never_closed,
+}

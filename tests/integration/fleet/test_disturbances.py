@@ -1,0 +1,177 @@
+"""Several processes are one polite crawler, whatever happens to them or to their Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.integration.fleet.crawls import Crawl, Host, violations
+from tests.integration.fleet.site import ObservedSite
+from tests.support.redis_servers import RedisServer
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    Disturb = Callable[["Fleet", float], Awaitable[None]]
+
+pytestmark = pytest.mark.realtime
+
+SMALL: Final = (
+    *(Host(f"quick{number}", 0.1, 0.02) for number in range(6)),
+    *(Host(f"slow{number}", 0.5, 0.7) for number in range(3)),
+    *(Host(f"long{number}", 0.5, 2.5) for number in range(3)),
+    *(Host(f"wide{number}", 0.1, 0.25, max_concurrent=3) for number in range(6)),
+    Host("refusing", 0.1, 0.02, refuses_every=5),
+    *(Host(f"refusing-wide{number}", 0.1, 0.1, 3, refuses_every=7) for number in range(3)),
+)
+
+
+class Fleet:
+    """A Redis, a site, and the workers that crawl it."""
+
+    def __init__(self, server: RedisServer, site: ObservedSite, crawl: Crawl) -> None:
+        self.server = server
+        self.site = site
+        self.crawl = crawl
+        self.workers: list[Process] = []
+
+    async def add(self, wall_offset_s: float = 0.0) -> None:
+        crawl = replace(self.crawl, wall_offset_s=wall_offset_s).to_json()
+        command = (sys.executable, "-m", "tests.integration.fleet.worker", crawl, str(len(self.workers)))
+        root = Path(__file__).parents[3]
+        self.workers.append(await asyncio.create_subprocess_exec(*command, cwd=root))
+
+    async def all_are_at_work(self) -> None:
+        async with asyncio.timeout(60.0):
+            while len({visit.worker for visit in self.site.visits}) < len(self.workers):
+                await asyncio.sleep(0.05)
+
+    def violations(self) -> list[str]:
+        return list(violations(self.site.visits, self.crawl.hosts, self.crawl.backoff_s))
+
+    def kill(self) -> None:
+        for worker in self.workers:
+            if worker.returncode is None:
+                worker.kill()
+
+
+@asynccontextmanager
+async def fleet_of(
+    workers: int, hosts: tuple[Host, ...], sabotage: str = "", **settings: float
+) -> AsyncIterator[Fleet]:
+    """Start a fleet; the wall clock of its first worker is an hour wrong."""
+    async with AsyncExitStack() as stack:
+        server = RedisServer()
+        stack.callback(server.remove)
+        site = await stack.enter_async_context(ObservedSite(hosts))
+        crawl = Crawl(server.url, f"{token_hex(4)}:", site.port, hosts, sabotage=sabotage)
+        fleet = Fleet(server, site, crawl)
+        stack.callback(fleet.kill)
+        for number in range(workers):
+            await fleet.add(0.0 if number else 3600.0)
+        await fleet.all_are_at_work()
+        yield fleet
+        fleet.kill()
+        for worker in fleet.workers:
+            await worker.wait()
+
+
+async def nothing(fleet: Fleet, scale: float) -> None:
+    await asyncio.sleep(3.0 * scale)
+
+
+async def redis_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:
+    await asyncio.sleep(scale)
+    fleet.server.stop()
+    await asyncio.sleep(2.0)
+    fleet.server.go_on()
+    await asyncio.sleep(2.5 * scale)
+
+
+async def redis_is_killed_and_starts_empty(fleet: Fleet, scale: float) -> None:
+    for _ in range(2):
+        await asyncio.sleep(scale)
+        fleet.server.kill()
+        fleet.server.start()
+        await asyncio.sleep(2.0)
+    await asyncio.sleep(scale)
+
+
+async def a_worker_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:
+    for _ in range(2):
+        await asyncio.sleep(0.5 * scale)
+        fleet.workers[0].send_signal(signal.SIGSTOP)
+        await asyncio.sleep(2.0)
+        fleet.workers[0].send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.5 * scale)
+
+
+async def a_worker_stops_again_and_again(fleet: Fleet, scale: float) -> None:
+    for _ in range(6):
+        await asyncio.sleep(0.3 * scale)
+        fleet.workers[0].send_signal(signal.SIGSTOP)
+        await asyncio.sleep(0.6)
+        fleet.workers[0].send_signal(signal.SIGCONT)
+
+
+async def a_worker_is_killed(fleet: Fleet, scale: float) -> None:
+    await asyncio.sleep(scale)
+    fleet.workers[0].kill()
+    await asyncio.sleep(3.0 * scale)
+
+
+DISTURBANCES: Final = (
+    nothing,
+    redis_stops_for_two_seconds,
+    redis_is_killed_and_starts_empty,
+    a_worker_stops_for_two_seconds,
+    a_worker_stops_again_and_again,
+    a_worker_is_killed,
+)
+
+
+@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda disturb: disturb.__name__)
+async def test_two_processes_are_polite_whatever_happens(disturb: Disturb) -> None:
+    async with fleet_of(2, SMALL) as fleet:
+        await disturb(fleet, 1.0)
+        late = fleet.site.since(time.monotonic() - 1.0)
+    assert fleet.violations() == []
+    assert late, "it goes on"
+
+
+async def test_nothing_starts_without_redis() -> None:
+    async with fleet_of(2, SMALL) as fleet:
+        await asyncio.sleep(1.0)
+        fleet.server.kill()
+        await asyncio.sleep(0.5)
+        gone_mono = time.monotonic()
+        await asyncio.sleep(2.5)
+    assert fleet.site.since(gone_mono) == []
+    assert fleet.violations() == []
+    assert fleet.site.visits
+
+
+@pytest.mark.parametrize(
+    ("disturb", "sabotage", "found"),
+    [
+        (nothing, "renewed", "overlap at slow"),
+        (nothing, "closed", "after its 429"),
+        (redis_is_killed_and_starts_empty, "held", "at slow"),
+        (redis_is_killed_and_starts_empty, "known", "overlap at long"),
+        (a_worker_stops_again_and_again, "late", "wide"),
+    ],
+)
+async def test_a_check_that_is_left_out_is_found(disturb: Disturb, sabotage: str, found: str) -> None:
+    async with fleet_of(2, SMALL, sabotage) as fleet:
+        await disturb(fleet, 1.0)
+    assert found in "\n".join(fleet.violations())
