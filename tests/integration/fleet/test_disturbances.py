@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,14 @@ SMALL: Final = (
     *(Host(f"wide{number}", 0.1, 0.25, max_concurrent=3) for number in range(6)),
     Host("refusing", 0.1, 0.02, refuses_every=5),
     *(Host(f"refusing-wide{number}", 0.1, 0.1, 3, refuses_every=7) for number in range(3)),
+)
+
+
+FULL: Final = (
+    *(Host(f"quick{number:03}", 0.1, 0.02) for number in range(180)),
+    *(Host(f"wide{number:03}", 0.1, 0.25, max_concurrent=3) for number in range(10)),
+    *(Host(f"refusing{number:03}", 0.1, 0.02, refuses_every=9) for number in range(10)),
+    *(Host(f"slow{number:03}", 0.5, 3.0) for number in range(20)),
 )
 
 
@@ -147,6 +156,20 @@ async def test_two_processes_are_polite_whatever_happens(disturb: Disturb) -> No
         late = fleet.site.since(time.monotonic() - 1.0)
     assert fleet.violations() == []
     assert late, "it goes on"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda disturb: disturb.__name__)
+async def test_many_hosts_are_asked_politely_whatever_happens(disturb: Disturb, workers: int) -> None:
+    async with fleet_of(workers, FULL) as fleet:
+        await disturb(fleet, 6.0)
+        late = fleet.site.since(time.monotonic() - 2.0)
+    assert fleet.violations() == []
+    assert late, "it goes on"
+    visits = Counter(visit.host[:-3] for visit in fleet.site.visits)
+    print(f"{disturb.__name__}, {workers} workers: {dict(visits)}")  # noqa: T201 - how much was asked
 
 
 async def test_nothing_starts_without_redis() -> None:

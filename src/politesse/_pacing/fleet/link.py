@@ -170,7 +170,7 @@ class FleetLink:
             with suppress(asyncio.CancelledError):
                 await self._task
         self._fail_asks(ClosedError("the pacer is closed"))
-        await self._wire.aclose()
+        await self._dropped(self._wire.aclose())
 
     def _call(self, sent: _Sent) -> ScriptCall:
         waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding
@@ -204,8 +204,7 @@ class FleetLink:
                 raise
             finally:
                 self._tried.set()
-                with suppress(WireLost, OSError):
-                    await self._wire.drop()
+                await self._dropped(self._wire.drop())
             if self._closed:
                 return
             await asyncio.sleep(retry_s * (1.0 + random()))  # noqa: S311 - it spreads retries
@@ -270,6 +269,11 @@ class FleetLink:
             look.cancel()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
+
+    async def _dropped(self, work: Awaitable[None]) -> None:
+        """Close connections, which may hang where the other end stands still."""
+        with suppress(WireLost, OSError):
+            await self._bounded(work)
 
     async def _exchange(self) -> None:
         self._under_way = [self._outbox.popleft() for _ in range(min(len(self._outbox), _MOST_CALLS))]

@@ -251,6 +251,7 @@ class FleetPacer:
     ) -> FleetPermit:
         line = self._reserver.line(request.host)
         line.users += 1
+        self._reserver.starts(line, reservation)
         permit = FleetPermit(
             self,
             request,

@@ -232,13 +232,16 @@ class Reserver:
     def is_in_time(self, line: FleetLine, reservation: Reservation) -> bool:
         """Return whether a start now is late by no more than it may be."""
         answer = reservation.answer
-        late_s = reservation.late_s(self._clock.monotonic())
-        if answer is None or late_s > answer.tolerance_s:
+        if answer is None or reservation.late_s(self._clock.monotonic()) > answer.tolerance_s:
             line.was_late()
             return False
-        if late_s < _COMFORTABLE * answer.tolerance_s:
-            line.was_in_time()
         return True
+
+    def starts(self, line: FleetLine, reservation: Reservation) -> None:
+        """Note by how much the start that is made now is late."""
+        answer = reservation.answer
+        if answer is not None and reservation.late_s(self._clock.monotonic()) < _COMFORTABLE * answer.tolerance_s:
+            line.was_in_time()
 
     def withdraw(self, host: str, reservation: Reservation) -> None:
         """Give a ticket back that was not used."""

@@ -68,13 +68,17 @@ class RedisWire:
         Raises:
             ConfigurationError: it is no such URL.
         """
+        scheme, _, rest = url.partition("://")
         try:
-            return cls(Redis.from_url(url))
+            if rest:
+                return cls(Redis.from_url(url))
+            problem = "it is no URL"
         except ValueError as error:
-            scheme = url.partition("://")[0] if "://" in url else url  # what follows may hold a password
-            raise ConfigurationError(
-                f"fleet={scheme!r:.50}...: give a URL, as 'redis://host:6379/0', 'rediss://' or 'unix://' ({error})"
-            ) from error
+            problem = described(error)
+        shown = f"{scheme}://..." if rest else "..."  # the rest may hold a password
+        raise ConfigurationError(
+            f"fleet={shown!r:.50}: give a URL, as 'redis://host:6379/0', 'rediss://' or 'unix://' ({problem})"
+        )
 
     @property
     def name(self) -> str:
@@ -140,6 +144,9 @@ class RedisWire:
         connection, self._connection = self._connection, None
         pubsub, self._pubsub = self._pubsub, None
         if pubsub is not None:
+            subscribed: AbstractConnection | None = pubsub.connection
+            if subscribed is not None:
+                await subscribed.disconnect(nowait=True)
             await pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py gives it no types
         if connection is not None:
             await connection.disconnect(nowait=True)
