@@ -15,6 +15,7 @@ from benchmarks import (
     crawl,
     decide,
     faults,
+    fleet,
     growth,
     hostile,
     json_results,
@@ -53,6 +54,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "pacing": pacing.run,
     "scrapy": scrapy.run,
     "faults": faults.run,
+    "fleet": fleet.run,
 }
 
 

@@ -39,6 +39,7 @@ PRINTED = {
     "stalls": ("hostile: the longest stall", ["stalls/longest"]),
     "growth": ("growth: in one doubling of origins", []),
     "hostile": ("hostile: one decision; P octets", []),
+    "fleet": ("fleet: 5 hosts", []),
 }
 
 

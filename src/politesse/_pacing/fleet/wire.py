@@ -6,7 +6,7 @@ ever mended behind our back: the pacer has to know of each loss.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from politesse._pacing.fleet.messages import Server, WireLost
 from politesse._pacing.fleet.scripts import Script
@@ -62,7 +62,7 @@ class RedisWire:
         self._pubsub: PubSub | None = None
 
     @classmethod
-    def of_url(cls, url: str) -> RedisWire:
+    def of_url(cls, url: str) -> Self:
         """Return the wire to the server at a URL as ``redis://``, ``rediss://`` (TLS) or ``unix://``.
 
         Raises:
