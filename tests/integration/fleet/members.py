@@ -17,8 +17,9 @@ from politesse.events import Publisher
 from tests.support.pacing import Resolving
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from politesse._pacing.fleet.messages import FleetWire
     from politesse.events import Event
 
 
@@ -29,8 +30,8 @@ class Members:
         events: what they have published.
     """
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._url = url
+    def __init__(self, wire: Callable[[], FleetWire], prefix: str) -> None:
+        self._wire = wire
         self._prefix = prefix
         self._clock = SystemClock()
         self._publisher = Publisher()
@@ -40,7 +41,7 @@ class Members:
 
     def link(self, url: str = "", prefix: str = "", *, max_slack_s: float = 0.05) -> FleetLink:
         options = FleetOptions(prefix=prefix or self._prefix, max_slack_s=max_slack_s, lease_s=10.0)
-        wire = RedisWire.of_url(url or self._url)
+        wire = RedisWire.of_url(url) if url else self._wire()
         return FleetLink(wire, options, clock=self._clock, publisher=self._publisher)
 
     def member(self, options: PacingOptions | None = None, link: FleetLink | None = None) -> FleetPacer:

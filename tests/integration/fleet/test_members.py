@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from politesse._pacing.fleet import link as link_module
+from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import FleetAway, FleetBack, HostClosed
@@ -19,7 +20,7 @@ from politesse.verdict import Bound, NotYet
 from tests.integration.fleet.members import Members
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import RedisServer, shared_server
+from tests.support.redis_servers import EXECUTABLES, RedisServer, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.realtime
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _server_is_old_enough() -> None:
-    """Wait until the server is older than any interval here."""
-    shared_server()
+@pytest.fixture(scope="module", params=EXECUTABLES)
+def server(request: pytest.FixtureRequest) -> RedisServer:
+    """Return a server that is older than any interval here."""
+    server = shared_server(request.param)
     time.sleep(3.0)
+    return server
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def fleet(prefix: str) -> AsyncIterator[Members]:
-    members = Members(shared_server().url, prefix)
+async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
+    members = Members(lambda: RedisWire.of_url(server.url), prefix)
     yield members
     await members.aclose()
 
@@ -56,8 +58,8 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[Redis]:
-    async with Redis.from_url(shared_server().url) as client:
+async def redis(server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server.url) as client:
         yield client
 
 
@@ -285,7 +287,7 @@ async def test_a_redis_that_is_away_is_published_once_and_is_found_again(
 
 
 async def test_another_server_behind_a_proxy_is_noticed(
-    fleet: Members, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    fleet: Members, server: RedisServer, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "_LOOK_S", 0.1)
     await asyncio.sleep(2.0)  # so that it is no young server
@@ -294,7 +296,7 @@ async def test_another_server_behind_a_proxy_is_noticed(
         other = fleet.member(PacingOptions(min_delay_s=2.0), fleet.link(switch.url))
         await other.closed_until(HOST)
         began_mono = await visit(pacer)
-        await switch.move(int(shared_server().port))
+        await switch.move(server.port)
         await asyncio.sleep(0.5)
         finish(await other.start(wants(), 30.0), 200)
         assert time.monotonic() - began_mono >= 2.0

@@ -34,16 +34,82 @@ except ImportError as error:
     raise ImportError(f"{needs_extra('pacing by a fleet', 'redis')} ({error})", name="redis") from error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from redis.asyncio import RedisCluster
     from redis.asyncio.client import PubSub
     from redis.asyncio.connection import AbstractConnection
 
     from politesse._pacing.fleet.messages import Reply, ScriptCall
 
-_REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
+REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
+"""The errors of a server that does not want this client."""
+
 _AWAY: Final = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
 _AWAY_WORDS: Final = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS")
+
+
+def refused(name: str, error: Exception) -> ConfigurationError:
+    """Return the error for a server that does not want this client."""
+    return ConfigurationError(f"Redis at {name} refuses this client: {described(error)}")
+
+
+def check_memory(name: str, memory: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for a server that may forget keys before they expire."""
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if str(memory.get("maxmemory", "0")) != "0" and policy != "noeviction":
+        raise ConfigurationError(
+            f"Redis at {name} has maxmemory-policy {policy}: it would forget which hosts are busy or closed. "
+            "Set maxmemory-policy noeviction"
+        )
+
+
+def of_script(error: ResponseError) -> ResponseError:
+    """Return the error of a script; raise WireLost if the server cannot serve any now."""
+    if isinstance(error, _AWAY) or str(error).startswith(_AWAY_WORDS):
+        raise WireLost(described(error)) from error
+    return error
+
+
+class Channel:
+    """What is published to this process, by a connection of its own.
+
+    Args:
+        client: connects to the server, or to any node of a cluster.
+    """
+
+    def __init__(self, client: Redis | RedisCluster) -> None:
+        self._client = client
+        self._pubsub: PubSub | None = None
+
+    async def subscribe(self, name: str) -> None:
+        """Subscribe, and wait until that is done."""
+        self._pubsub = pubsub = self._client.pubsub()
+        await pubsub.subscribe(name)
+        await pubsub.get_message(timeout=None)
+        connection: AbstractConnection | None = pubsub.connection
+        if connection is not None:
+            connection.retry = Retry(NoBackoff(), 0)
+
+    async def pushes(self) -> AsyncIterator[str]:
+        """Return what is published; raises WireLost."""
+        pubsub = self._pubsub
+        while pubsub is not None:
+            try:
+                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+            except (RedisError, OSError) as error:
+                raise WireLost(described(error)) from error
+            if message is not None:
+                yield text_of(message["data"])
+
+    async def drop(self) -> None:
+        """Close the connection."""
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            connection: AbstractConnection | None = pubsub.connection
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            await pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py gives it no types
 
 
 class RedisWire:
@@ -59,7 +125,7 @@ class RedisWire:
         self._client = client
         self._shas: dict[Script, str] = {}
         self._connection: AbstractConnection | None = None
-        self._pubsub: PubSub | None = None
+        self._channel = Channel(client)
 
     @classmethod
     def of_url(cls, url: str) -> Self:
@@ -99,14 +165,9 @@ class RedisWire:
             await self._check_memory()
             for script in Script:
                 self._shas[script] = str(await self._command("SCRIPT", "LOAD", self._source(script)))
-            self._pubsub = pubsub = self._client.pubsub()
-            await pubsub.subscribe(channel)
-            await pubsub.get_message(timeout=None)  # that it has subscribed
-            subscribed: AbstractConnection | None = pubsub.connection
-            if subscribed is not None:
-                subscribed.retry = Retry(NoBackoff(), 0)
-        except _REFUSED as error:
-            raise ConfigurationError(f"Redis at {self.name} refuses this client: {described(error)}") from error
+            await self._channel.subscribe(channel)
+        except REFUSED as error:
+            raise refused(self.name, error) from error
         except (RedisError, OSError) as error:
             raise WireLost(described(error)) from error
         return server
@@ -128,26 +189,14 @@ class RedisWire:
                 replies[place] = reply
         return replies
 
-    async def pushes(self) -> AsyncIterator[str]:
+    def pushes(self) -> AsyncIterator[str]:
         """Return what is published to the channel."""
-        pubsub = self._pubsub
-        while pubsub is not None:
-            try:
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-            except (RedisError, OSError) as error:
-                raise WireLost(described(error)) from error
-            if message is not None:
-                yield _text(message["data"])
+        return self._channel.pushes()
 
     async def drop(self) -> None:
         """Close the connections."""
         connection, self._connection = self._connection, None
-        pubsub, self._pubsub = self._pubsub, None
-        if pubsub is not None:
-            subscribed: AbstractConnection | None = pubsub.connection
-            if subscribed is not None:
-                await subscribed.disconnect(nowait=True)
-            await pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py gives it no types
+        await self._channel.drop()
         if connection is not None:
             await connection.disconnect(nowait=True)
             await self._client.connection_pool.release(connection)
@@ -174,13 +223,9 @@ class RedisWire:
             for _ in calls:
                 try:
                     reply = await connection.read_response()
-                    replies.append([_text(word) for word in reply])
-                except _AWAY as error:
-                    raise WireLost(described(error)) from error
+                    replies.append([text_of(word) for word in reply])
                 except ResponseError as error:
-                    if str(error).startswith(_AWAY_WORDS):
-                        raise WireLost(described(error)) from error
-                    replies.append(error)
+                    replies.append(of_script(error))
         except (RedisError, OSError) as error:
             raise WireLost(described(error)) from error
         return replies
@@ -190,21 +235,16 @@ class RedisWire:
         if connection is None:
             raise WireLost("it is not connected")
         await connection.send_command(*words)
-        return _text(await connection.read_response())
+        return text_of(await connection.read_response())
 
     async def _info(self, section: str) -> dict[str, str]:
         lines = (await self._command("INFO", section)).splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     async def _check_memory(self) -> None:
-        memory = await self._info("memory")
-        policy = memory.get("maxmemory_policy", "noeviction")
-        if memory.get("maxmemory", "0") != "0" and policy != "noeviction":
-            raise ConfigurationError(
-                f"Redis at {self.name} has maxmemory-policy {policy}: it would forget which hosts are busy or closed. "
-                "Set maxmemory-policy noeviction"
-            )
+        check_memory(self.name, await self._info("memory"))
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return what Redis answers as text, which redis-py decodes or not."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,138 @@
+"""The connections to a Redis Cluster; needs the extra ``redis``.
+
+Each script has one key, so a call goes to the node that has its slot; redis-py follows MOVED and ASK. Calls of one key
+go one after the other, those of several keys at once. A node that is away counts as a loss of all: until the cluster
+has another one in its place no request starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Self
+
+from redis.asyncio import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+
+from politesse._pacing.fleet.messages import Server, WireLost
+from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.wire import REFUSED, Channel, check_memory, of_script, refused, text_of
+from politesse._text import described
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from politesse._pacing.fleet.messages import Reply, ScriptCall
+
+_LOST: Final = (RedisError, RedisClusterException, OSError)
+
+
+class ClusterWire:
+    """The connections to a Redis Cluster; see ``messages.FleetWire``.
+
+    Args:
+        client: connects to it; closed with this. It must not retry.
+    """
+
+    counts_receivers = False  # a node counts its own only
+
+    def __init__(self, client: RedisCluster) -> None:
+        self._client = client
+        self._channel = Channel(client)
+        self._shas: dict[Script, str] = {}
+
+    @classmethod
+    def of_url(cls, url: str) -> Self:
+        """Return the wire to the cluster of which a node is at a URL."""
+        return cls(RedisCluster.from_url(url, retry=Retry(NoBackoff(), 0)))
+
+    @property
+    def name(self) -> str:
+        """The addresses of the nodes that are known."""
+        return "redis://" + ",".join(sorted(node.name for node in self._client.get_nodes()))
+
+    async def open(self, channel: str, /) -> Server:
+        """Connect, load the scripts and subscribe."""
+        try:
+            await self._client.initialize()
+            server = await self.server()
+            for memory in (await self._ask_all("INFO", "memory")).values():
+                check_memory(self.name, memory)
+            await self._load()
+            await self._channel.subscribe(channel)
+        except REFUSED as error:
+            raise refused(self.name, error) from error
+        except _LOST as error:
+            raise WireLost(described(error)) from error
+        return server
+
+    async def server(self) -> Server:
+        """Return all primaries as one: any other one among them is another server."""
+        try:
+            found = (await self._ask_all("INFO", "server")).values()
+        except _LOST as error:
+            raise WireLost(described(error)) from error
+        run_ids = sorted(str(info["run_id"]) for info in found)
+        return Server(",".join(run_ids), min(float(str(info["uptime_in_seconds"])) for info in found))
+
+    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
+        """Run scripts, those of each key in order."""
+        places: dict[str, list[int]] = {}
+        for place, call in enumerate(calls):
+            places.setdefault(call.key, []).append(place)
+        replies: dict[int, Reply | Exception] = {}
+
+        async def run_in_order(of_key: list[int]) -> None:
+            for place in of_key:
+                replies[place] = await self._run(calls[place])
+
+        ended = await asyncio.gather(*map(run_in_order, places.values()), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+        return [replies[place] for place in range(len(calls))]
+
+    def pushes(self) -> AsyncIterator[str]:
+        """Return what is published to the channel."""
+        return self._channel.pushes()
+
+    async def drop(self) -> None:
+        """Close the connections."""
+        await self._channel.drop()
+        await self._client.aclose()
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self.drop()
+
+    async def _run(self, call: ScriptCall) -> Reply | Exception:
+        try:
+            try:
+                reply = await self._evaluate(call)
+            except NoScriptError:
+                await self._load()
+                reply = await self._evaluate(call)
+            return [text_of(word) for word in reply]
+        except ResponseError as error:
+            return of_script(error)
+        except _LOST as error:
+            raise WireLost(described(error)) from error
+
+    async def _evaluate(self, call: ScriptCall) -> list[object]:
+        words: list[object] = await self._client.execute_command(
+            "EVALSHA", self._shas[call.script], 1, call.key, *call.args
+        )
+        return words
+
+    async def _load(self) -> None:
+        for script in Script:
+            sha = await self._client.execute_command("SCRIPT LOAD", script.source, target_nodes=RedisCluster.PRIMARIES)
+            self._shas[script] = text_of(sha)
+
+    async def _ask_all(self, *words: str) -> dict[str, dict[str, object]]:
+        """Return what each primary answers, by its name."""
+        found: dict[str, dict[str, object]] = await self._client.execute_command(
+            *words, target_nodes=RedisCluster.PRIMARIES
+        )
+        return found
