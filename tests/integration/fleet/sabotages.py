@@ -28,6 +28,7 @@ def never_held() -> None:
 def never_known_again() -> None:
     """What is under way is not made known to a Redis that is back."""
     FleetPacer.found = FleetPacer.lost  # type: ignore[method-assign]
+    FleetPacer._renew_all = lambda self: None  # type: ignore[method-assign]
 
 
 def never_renewed() -> None:

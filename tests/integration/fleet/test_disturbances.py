@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from tests.integration.fleet.crawls import Visit
+
     Disturb = Callable[["Fleet", float], Awaitable[None]]
 
 pytestmark = pytest.mark.realtime
@@ -31,6 +34,7 @@ SMALL: Final = (
     *(Host(f"quick{number}", 0.1, 0.02) for number in range(6)),
     *(Host(f"slow{number}", 0.5, 0.7) for number in range(3)),
     *(Host(f"long{number}", 0.5, 2.5) for number in range(3)),
+    *(Host(f"rare{number}", 2.0, 0.02) for number in range(2)),
     *(Host(f"wide{number}", 0.1, 0.25, max_concurrent=3) for number in range(6)),
     Host("refusing", 0.1, 0.02, refuses_every=5),
     *(Host(f"refusing-wide{number}", 0.1, 0.1, 3, refuses_every=7) for number in range(3)),
@@ -116,6 +120,36 @@ async def redis_is_killed_and_starts_empty(fleet: Fleet, scale: float) -> None:
     await asyncio.sleep(scale)
 
 
+async def redis_is_lost_during_long_requests(fleet: Fleet, scale: float) -> None:
+    await _until(lambda: any(_is_at("long", visit) and visit.end_mono == inf for visit in _recent(fleet, "start_mono")))
+    fleet.server.kill()
+    fleet.server.start()
+    await asyncio.sleep(3.0 * scale)
+
+
+async def redis_is_lost_after_an_end(fleet: Fleet, scale: float) -> None:
+    for host in ("slow", "rare", "slow"):
+        await _until(lambda host=host: any(_is_at(host, visit) for visit in _recent(fleet, "end_mono")))  # type: ignore[misc]
+        fleet.server.kill()
+        fleet.server.start()
+        await asyncio.sleep(1.5 * scale)
+
+
+def _is_at(host: str, visit: Visit) -> bool:
+    return visit.host.startswith(host)
+
+
+def _recent(fleet: Fleet, stamp: str) -> list[Visit]:
+    """Return the requests that have begun, or ended, a moment ago."""
+    return [visit for visit in fleet.site.visits if 0.0 <= time.monotonic() - getattr(visit, stamp) < 0.1]
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30.0):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
 async def a_worker_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:
     for _ in range(2):
         await asyncio.sleep(0.5 * scale)
@@ -143,6 +177,8 @@ DISTURBANCES: Final = (
     nothing,
     redis_stops_for_two_seconds,
     redis_is_killed_and_starts_empty,
+    redis_is_lost_during_long_requests,
+    redis_is_lost_after_an_end,
     a_worker_stops_for_two_seconds,
     a_worker_stops_again_and_again,
     a_worker_is_killed,
@@ -187,10 +223,10 @@ async def test_nothing_starts_without_redis() -> None:
 @pytest.mark.parametrize(
     ("disturb", "sabotage", "found"),
     [
-        (nothing, "renewed", "overlap at slow"),
+        (nothing, "renewed", "at long"),
         (nothing, "closed", "after its 429"),
-        (redis_is_killed_and_starts_empty, "held", "at slow"),
-        (redis_is_killed_and_starts_empty, "known", "overlap at long"),
+        (redis_is_lost_after_an_end, "held", "gap at"),
+        (redis_is_lost_during_long_requests, "known", "overlap at long"),
         (a_worker_stops_again_and_again, "late", "wide"),
     ],
 )

