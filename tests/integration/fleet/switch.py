@@ -38,6 +38,7 @@ class Switch:
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
                 client.backend.write(data)
+        client.close()
 
 
 class _Client:

@@ -350,6 +350,7 @@ async def test_another_server_behind_a_proxy_is_noticed(
         finish(await other.start(wants(), 30.0), 200)
         assert time.monotonic() - began_mono >= 2.0
         assert any(isinstance(event, FleetAway) and "taken its place" in event.error for event in fleet.events)
+        await fleet.aclose()
 
 
 async def test_closing_a_member_lets_the_others_go_on(fleet: Members) -> None:

@@ -174,6 +174,7 @@ class FleetLink:
                 await self._task
         self._fail_asks(ClosedError("the pacer is closed"))
         await self._dropped(self._wire.aclose())
+        await asyncio.sleep(0)  # a transport that is closed ends in the next step
 
     def _call(self, sent: _Sent) -> ScriptCall:
         waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding

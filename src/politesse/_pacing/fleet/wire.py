@@ -200,9 +200,10 @@ class RedisWire:
     async def drop(self) -> None:
         """Close the connections."""
         connection, self._connection = self._connection, None
+        if connection is not None:  # at once: what comes after may be cut short
+            await connection.disconnect(nowait=True)
         await self._channel.drop()
         if connection is not None:
-            await connection.disconnect(nowait=True)
             await self._client.connection_pool.release(connection)
         await self._client.connection_pool.disconnect()
 
