@@ -19,13 +19,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import sqlite3
 import stat
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
+from politesse.stores._sqlite_errors import is_locked, sqlite3, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -158,35 +158,12 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
             raise
 
 
-def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return what an error of SQLite means for who uses the file; ``__cause__`` is to be ``error``."""
-    return StoreError(f"{path}: {_MEANINGS.get(primary_code(error), 'SQLite failed')} ({error})")
-
-
-def primary_code(error: sqlite3.Error) -> int:
-    """Return the primary result code of SQLite; -1 for an error of the module."""
-    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF
-
-
-_MEANINGS: Final = {
-    sqlite3.SQLITE_BUSY: "another connection holds its lock",
-    sqlite3.SQLITE_LOCKED: "another connection holds its lock",
-    sqlite3.SQLITE_FULL: "the disk is full; what was acknowledged is kept",
-    sqlite3.SQLITE_READONLY: "the file, its folder or its disk is read-only, or it was moved",
-    sqlite3.SQLITE_CANTOPEN: "the file, or the files -wal and -shm beside it, cannot be opened: permissions, or a link",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "no politesse file: it is encrypted, damaged or of another program, and is left as it is",
-    sqlite3.SQLITE_IOERR: "the disk failed",
-    sqlite3.SQLITE_TOOBIG: "the record is larger than SQLite can keep",
-}
-
-
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        if is_locked(error):
             raise Locked from error
         raise store_error(path, error) from error
 
@@ -260,12 +237,22 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         StoreError: it is of another program.
     """
-    number = connection.execute("PRAGMA application_id").fetchone()[0]
+    with contextlib.nullcontext() if connection.in_transaction else _snapshot(connection):
+        number = connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if number == _APPLICATION_ID:
         return True
-    if number == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+    if number == tables == 0:
         return False
     raise StoreError(f"{path} is an SQLite file of another program, and is left as it is: give another path")
+
+
+@contextlib.contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read one state of the file, while others may be setting it up."""
+    connection.execute("BEGIN")
+    yield
+    connection.execute("COMMIT")
 
 
 def _check_versions(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> dict[str, int]:
