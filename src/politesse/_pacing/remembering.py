@@ -21,6 +21,7 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
+from politesse._pacing.busy import LastAsked
 from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.slot import NEVER
@@ -85,6 +86,7 @@ class RememberingPacer(LocalPacer):
         self._name = token_hex(8)
         self._run = run_of(clock)
         self._recalls: dict[Slot, _Recall] = {}
+        self._recalled = LastAsked(self._busy.kept_s)  # when hosts were recalled that were not asked since
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
@@ -174,8 +176,12 @@ class RememberingPacer(LocalPacer):
 
     def _start_recall(self, slot: Slot) -> None:
         """Let nothing start at a host before what is remembered of it is known."""
-        if self._closed:
-            return  # an answer of a fetch that was under way at the close
+        now_mono = self._monotonic()
+        recalled_mono = self._recalled.take(slot.host, now_mono)
+        if recalled_mono != NEVER:
+            self._recalled.keep(slot.host, recalled_mono, now_mono)
+        if self._closed or recalled_mono != NEVER:
+            return  # closed: it is the answer of a fetch that was under way
         loop = asyncio.get_running_loop()
         recall = self._recalls[slot] = _Recall(loop)
         slot.in_flight += _ALL_PLACES
@@ -197,13 +203,14 @@ class RememberingPacer(LocalPacer):
             if not self._closed:
                 self._apply(slot, state, passed_s)
                 self._refuse_waiters(slot, recall)
-                self._arm(slot)
+                self._look_at(slot, self._monotonic())  # at once: a timer would cost each host a millisecond
                 if not recall.ended.done():
                     recall.ended.set_result(None)
 
     def _apply(self, slot: Slot, state: HostState | None, passed_s: float | None) -> None:
         """Add a state to what is known of a host; None for ``passed_s`` if there is one that cannot be believed."""
         now_mono, now_wall = self._monotonic(), self._wall()
+        self._recalled.keep(slot.host, now_mono, now_mono)
         if passed_s is None:
             slot.last_mono = now_mono
             return
