@@ -314,6 +314,8 @@ class Bound(StrEnum):
     """robots.txt is being fetched."""
     ADDRESS = "address"
     """The host's address, which has a pace of its own, is being looked up."""
+    STORE = "store"
+    """What the host asked an earlier process for is being read from the store."""
     QUEUE = "queue"
     """Other requests have waited longer."""
 

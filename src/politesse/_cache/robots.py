@@ -17,7 +17,7 @@ from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
 from politesse._constants import ROBOTS_TXT
 from politesse.events import Publisher, RobotsFetched
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Store
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import AccessResult, Source
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AsyncExitStack
 
+    from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.options import CacheOptions
     from politesse._cache.record import Record
     from politesse.clock import Clock
@@ -59,7 +60,7 @@ class RobotsCache(FileCache[Entry]):
     def __init__(
         self,
         fetcher: Fetcher,
-        store: Store,
+        store: GuardedStore,
         *,
         dialect: Dialect,
         options: CacheOptions,
@@ -72,7 +73,7 @@ class RobotsCache(FileCache[Entry]):
         self.normalise = dialect.traits.matching.normalise_target
         self.reading = ReadingThreads()
         self._dialect = dialect
-        self._store = RecordStore(store, timeout_s=options.store_timeout_s, clock=clock, publisher=publisher)
+        self._store = RecordStore(store, publisher=publisher)
         self._file_rules: WeakValueDictionary[bytes, FileRules] = WeakValueDictionary()  # by digest of the file
 
     async def entry(self, origin: Origin, agent: str) -> Entry:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import aiohttp
 
 from politesse._cache.admission import Admission
 from politesse._cache.files import SiteFiles
+from politesse._cache.guarded_store import GuardedStore
+from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse._cache.robots_fetcher import PacedFetcher
@@ -132,12 +135,14 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         options.user_agent, options.fetch, session=options.session, resolver=resolver
     )
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
+    store = GuardedStore(_store(options.store, clock), timeout_s=cache_options.store_timeout_s, clock=clock)
+    memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
     # The last that may raise: it joins the scope, which only the close of the gate leaves.
-    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
+    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory)
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
     cache = RobotsCache(
         PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
-        _store(options.store, clock),
+        store,
         dialect=options.dialect,
         options=cache_options,
         clock=clock,

@@ -54,6 +54,7 @@ class LocalPacer:
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
+        recall: called with the new slot of a host of which nothing is known; see RememberingPacer.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class LocalPacer:
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         publisher: Publisher | None = None,
+        recall: Callable[[Slot], None] | None = None,
     ) -> None:
         options = options or PacingOptions()
         self._clock = clock
         self._monotonic, self._wall = clock.monotonic, clock.wall
         self._jitter = jitter
         self._reports = Reports(publisher or Publisher())
-        self._busy = BusyHosts(options)
+        self._busy = BusyHosts(options, recall)
         self._slots = self._busy.slots
         self._held_long: HeldLong[Started] = HeldLong(
             clock, options.max_turn_s, self._busy.under_way, self._reports.expire, self._look_behind

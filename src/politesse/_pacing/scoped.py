@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.held_long import HeldLong
@@ -134,7 +134,7 @@ class ScopedPacer:
 
     Args:
         options: see PacingOptions.
-        make: makes the pacer of a scope; what that is given as a host is the key of the scope.
+        make: makes the pacer of a scope, ``key`` of its options; what that is given as a host is the key of the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
         publisher: receives AddressNotFound and TurnExpired.
@@ -164,10 +164,14 @@ class ScopedPacer:
         self._first = make(replace(options, max_turn_s=inf))
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
-        for name, limit in (("domain", options.domain), ("address", options.address)):
+        limits: tuple[tuple[Literal["address", "domain"], Limit | None], ...] = (
+            ("domain", options.domain),
+            ("address", options.address),
+        )
+        for name, limit in limits:
             if limit is not None:
                 self._finders.append(finders[name]())
-                self._pacers.append(make(_bearing(limit)))
+                self._pacers.append(make(_bearing(name, limit)))
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
         """Return permission in all scopes, or when there may be; an unknown address is looked up meanwhile."""
@@ -361,9 +365,13 @@ def _give_back(permits: Sequence[Permit]) -> None:
         permit.give_back()
 
 
-def _bearing(limit: Limit) -> PacingOptions:
+def _bearing(scope: Literal["address", "domain"], limit: Limit) -> PacingOptions:
     return PacingOptions(
-        min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent, adaptive_factor=0.0, max_turn_s=inf
+        key=scope,
+        min_delay_s=limit.min_delay_s,
+        max_concurrent=limit.max_concurrent,
+        adaptive_factor=0.0,
+        max_turn_s=inf,
     )
 
 

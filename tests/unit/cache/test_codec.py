@@ -4,6 +4,7 @@ import hashlib
 import json
 import tracemalloc
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._cache.codec import decode, encode
-from politesse._cache.record import Copy, Record, Trouble
+from politesse._cache.record import Copy, Moment, Record, Trouble
 from politesse.errors import StoreError
 from politesse.verdict import AccessResult
 
@@ -193,15 +194,17 @@ def test_a_message_about_another_version_does_not_repeat_the_record() -> None:
 
 
 @pytest.mark.parametrize("part", ["copy", "trouble"])
-@pytest.mark.parametrize("change", ["missing", "unknown", "result"])
+@pytest.mark.parametrize("change", ["missing", "text", "infinite", "result"])
 def test_a_part_with_other_fields_is_damaged(part: str, change: str) -> None:
     def spoil(head: dict[str, object]) -> None:
         fields = head[part]
         assert isinstance(fields, dict)
         if change == "missing":
             del fields["status"]
-        elif change == "unknown":
-            fields["mood"] = "good"
+        elif change == "text":
+            fields["final_url"] = 1
+        elif change == "infinite":
+            fields["confirmed_wall" if part == "copy" else "retry_wall"] = float("inf")
         else:
             fields["result"] = "allowed"
 
@@ -230,3 +233,66 @@ def test_a_body_that_swells_beyond_what_the_head_says_is_bounded_in_memory(claim
     finally:
         tracemalloc.stop()
     assert peak < 2 * (claimed + len(data)) + 200_000
+
+
+@pytest.mark.parametrize("part", ["copy", "trouble", "head"])
+def test_what_a_later_version_adds_is_ignored(part: str) -> None:
+    def add(head: dict[str, object]) -> None:
+        fields = head if part == "head" else head[part]
+        assert isinstance(fields, dict)
+        fields["mood"] = "good"
+
+    assert decode(_with_head(add)) == RECORD
+
+
+@pytest.mark.parametrize("name", ["status", "failures", "confirmed_wall", "etag"])
+@pytest.mark.parametrize("value", [True, [], {}, "x", float("nan"), 10**400])
+def test_a_field_of_another_kind_is_damaged(name: str, value: object) -> None:
+    def spoil(head: dict[str, object]) -> None:
+        fields = head["trouble" if name == "failures" else "copy"]
+        assert isinstance(fields, dict)
+        fields[name] = value
+
+    if (name, value) == ("etag", "x") or (name in {"status", "failures"} and value == 10**400):
+        assert isinstance(decode(_with_head(spoil)), Record)
+    else:
+        with pytest.raises(StoreError, match="damaged"):
+            decode(_with_head(spoil))
+
+
+def test_a_record_answers_for_its_own_key_only() -> None:
+    kept = encode(RECORD, "https://a.example")
+    assert decode(kept, "https://a.example") == RECORD
+    for other in ("https://b.example", "http://a.example", "https://a.example:8443"):
+        with pytest.raises(StoreError, match=other):
+            decode(kept, other)
+
+
+@pytest.mark.parametrize("key", [None, 1, [], "", "https://a.example/", {"https://a.example": 1}])
+def test_a_record_with_another_kind_of_key_answers_for_none(key: object) -> None:
+    with pytest.raises(StoreError):
+        decode(_with_head(lambda head: head.update(key=key)), "https://a.example")
+
+
+@pytest.mark.parametrize("given", ["text", 1, None, [], object()])
+def test_what_is_no_octets_is_no_record(given: object) -> None:
+    with pytest.raises(StoreError, match="bytes"):
+        decode(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_octets_of_any_type_are_read(kind: type) -> None:
+    assert decode(kind(DATA)) == RECORD
+
+
+@pytest.mark.parametrize("name", ["record-1", "record-1-without-key", "record-1-without-moment"])
+def test_a_record_of_an_earlier_version_is_read(name: str) -> None:
+    record = decode((Path(__file__).parent / "data" / f"{name}.bin").read_bytes(), "https://example.com")
+    assert (record.copy, record.trouble) == (RECORD.copy, RECORD.trouble)
+    assert record.moment == (None if name.endswith("moment") else Moment("run", 1_800_000_100.5, 12.25))
+
+
+def test_the_record_in_the_tree_names_its_key() -> None:
+    data = (Path(__file__).parent / "data" / "record-1.bin").read_bytes()
+    with pytest.raises(StoreError, match="example"):
+        decode(data, "https://other.example")
