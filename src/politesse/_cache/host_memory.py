@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from politesse._cache.guarded_store import GuardedStore
     from politesse.clock import Clock, Timer
 
+PREFIX: Final = "pace/"
+"""The start of the key of a state, which no key of a robots.txt has: that is an origin."""
+
 _VERSION: Final = b"politesse-pace/1 "
 _AT_ONCE: Final = 100  # hosts that are written together
 _RETRY_S: Final = 30.0
@@ -52,7 +55,7 @@ class StoredHosts:
     """
 
     def __init__(self, scope: str, store: GuardedStore, *, clock: Clock, publisher: Publisher) -> None:
-        self._prefix = f"pace/{scope}/"
+        self._prefix = f"{PREFIX}{scope}/"
         self._store = store
         self._clock = clock
         self._publisher = publisher

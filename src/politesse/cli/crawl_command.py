@@ -104,7 +104,7 @@ class CrawlPlan:
     def gate(self) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
-            return Gatekeeper(self.user_agent, fetch=self.options.fetch_options())
+            return Gatekeeper(self.user_agent, fetch=self.options.fetch_options(), store=self.options.store)
 
 
 async def crawl_urls(plan: CrawlPlan, err: Console) -> int:

@@ -76,6 +76,12 @@ class RecordTable:
         found = [connection.execute(query, (key,)).fetchone() for key in keys]
         return [None if row is None else row[0] for row in found]
 
+    def rows_of(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[NumberedRow | None]:
+        """Return the row of each key, or None."""
+        query = "SELECT rowid, key, stored_wall, record FROM records WHERE key = ?"
+        found = [connection.execute(query, (key,)).fetchone() for key in keys]
+        return [None if row is None else NumberedRow(*row) for row in found]
+
     def put(self, connection: sqlite3.Connection, rows: Sequence[DatedRow]) -> list[None]:
         """Keep each record; one that is larger than ``max_bytes`` only replaces what is there."""
         change = 0

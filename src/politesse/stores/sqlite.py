@@ -174,6 +174,15 @@ class SqliteStore:
             pass
         return deleted
 
+    async def stored(self, key: str) -> StoredRecord | None:
+        """Return a record and when it was stored, or None.
+
+        Raises:
+            StoreError: the file cannot be read, or the store is closed.
+        """
+        row = await self._file.read(self._table.rows_of, _octets(key))
+        return None if row is None else StoredRecord(key, row.stored_wall, row.record)
+
     async def records(self) -> AsyncIterator[StoredRecord]:
         """Yield all records, the oldest first. One that is stored again meanwhile is yielded again.
 
