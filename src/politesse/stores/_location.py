@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import ConfigurationError
 from politesse.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    import os
-
     from politesse.clock import Clock
 
 _WANTED: Final = (
@@ -34,7 +33,7 @@ def store_at(location: str | os.PathLike[str], *, clock: Clock) -> SqliteStore:
         return SqliteStore(_path(location) if isinstance(location, str) else location, clock=clock)
     except ConfigurationError as error:
         problem = str(error)
-        raise type(error)(f"store={location!r:.200}: {problem}") from error
+        raise type(error)(f"store={os.fspath(location)!r:.200}: {problem}") from error
 
 
 def _path(location: str) -> str:
