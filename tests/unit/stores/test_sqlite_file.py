@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,6 @@ from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 WORDS = Part("words", (("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",),))
 
@@ -544,6 +544,22 @@ def test_a_read_only_file_or_folder_is_refused(path: Path, locked: str, monkeypa
     monkeypatch.setattr(os, "access", lambda at, mode: str(at) != str(read_only) and access(at, mode))
     with pytest.raises(ConfigurationError, match=f"{read_only} is read-only for this process"):
         SqliteFile(path, [WORDS])
+
+
+async def test_an_error_of_the_system_is_a_store_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SqliteFile(path, [WORDS])
+
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "lstat", fail)
+    with pytest.raises(ConfigurationError, match=r"words\.db cannot be opened: .*Permission denied"):
+        SqliteFile(path, [WORDS])
+    with pytest.raises(StoreError, match=r"words\.db cannot be opened: .*Permission denied"):
+        await file.write(add, "polite")
+    monkeypatch.undo()
+    assert await file.write(add, "polite") == "polite"
+    await file.aclose()
 
 
 async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(
