@@ -77,7 +77,7 @@ async def write(path: str, name: str, *, hasty: bool) -> None:
 
 async def ask(path: str, name: str, count: int) -> None:
     """Put and get records of its own, and some that all processes put."""
-    store = SqliteStore(path)
+    store = SqliteStore(path, busy_timeout_s=60)  # a loaded machine may stop a process that holds the lock
     numbers = iter(range(count))
 
     async def asker() -> None:

@@ -20,8 +20,8 @@ Acknowledged writes survive the end of the process, ``kill -9`` included: they a
 of the operating system. They are forced to the disk at checkpoints only (``synchronous=NORMAL``): a power failure may
 lose the last ones, and leaves the file consistent.
 
-Measured with 100 tasks at 20,000 keys of 850 bytes: 55,000 writes and 170,000 reads a second, against 16,000 and 23,000
-with aiosqlite, which goes to its thread and back for each statement and commits each write by itself.
+Measured from 100 tasks at 100,000 keys (``python -m benchmarks stores``): a write takes 17 us of the processor, and a
+read 13, against 36 and 41 with aiosqlite, which goes to its thread and back for each statement and commits each write.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class SqliteStore:
     """A Store in a file, with what the standard library has. Several stores and processes may share the file.
 
     A record that was put survives the end of the process, ``kill -9`` included; a power failure may lose the last ones,
-    and leaves the file whole. All work on the file is done in a thread of the store, so a slow disk does not hold up
+    and leaves the file whole. Records are read and written in a thread of the store, so a slow disk does not hold up
     the event loop.
 
     >>> import asyncio, pathlib, tempfile
@@ -76,16 +76,17 @@ class SqliteStore:
     ...     asyncio.run(restart(pathlib.Path(folder, "robots.db")))
     b'record'
 
-    The file is created when it is first used, readable for its owner only. Beside it SQLite keeps ``-wal`` and ``-shm``
-    while it is open: they belong to it, so copy and delete the three together, and only while no process has it open.
-    It must lie on a disk of this machine: network file systems do not lock well enough.
+    Making a store looks at the file, if there is one, and raises for what is wrong with it. The file is created when
+    the store is first used, readable for its owner only. Beside it SQLite keeps ``-wal`` and ``-shm`` while it is open:
+    they belong to it, so copy and delete the three together, and only while no process has it open. It must lie on a
+    disk of this machine: network file systems do not lock well enough.
 
     A store that was used before its process was forked raises StoreError in the child: create it after the fork.
 
     Args:
         path: of the file. Its folder must exist.
         max_bytes: how many bytes of records to keep, including keys; positive. The records stored longest ago are
-            deleted first. The file is larger by a tenth or so.
+            deleted first. The file is larger by a fifth or so.
         busy_timeout_s: how many seconds to wait while another process has the file locked. It should be less than
             ``CacheOptions.store_timeout_s``, so that the error says what happened.
         clock: its wall clock dates the records.

@@ -183,6 +183,15 @@ async def test_an_emptied_table_is_counted_as_empty(store: SqliteStore, clock: M
     assert (await store.statistics()).record_bytes == 0
 
 
+async def test_what_somebody_else_wrote_comes_back_as_octets(store: SqliteStore) -> None:
+    await store.put("key", b"record")
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("UPDATE records SET record = CAST(x'ff41' AS TEXT)")  # text, and not even UTF-8
+        connection.commit()
+    assert await store.get("key") == b"\xffA"
+    assert [one.record async for one in store.records()] == [b"\xffA"]
+
+
 def test_its_repr_shows_path_and_bound(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "robots.db", max_bytes=1_000)
     assert repr(store) == f"<SqliteStore {str(tmp_path / 'robots.db')!r}: at most 1000 bytes of records>"
