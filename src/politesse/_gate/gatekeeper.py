@@ -58,7 +58,8 @@ class Gatekeeper(AgentView):
         cache: how long answers hold.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        store: where records are kept; a MemoryStore by default. It is closed with the gatekeeper.
+        store: where records are kept; a MemoryStore by default. It is closed with the gatekeeper. A store that outlives
+            the process also keeps what hosts have asked for: until when they are closed, and when each was last asked.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
         resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those
@@ -186,6 +187,8 @@ class Gatekeeper(AgentView):
 
     async def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop what is known about an origin, given as such or as a URL of it: the next check fetches it again.
+
+        What its host has asked for, as a Retry-After, holds on.
 
         Raises:
             InvalidURL: if ``origin`` is none.
