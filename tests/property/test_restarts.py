@@ -50,6 +50,7 @@ class Request(NamedTuple):
 _HEADERS = st.sampled_from(
     [
         {},
+        {},
         {"retry-after": "30"},
         {"retry-after": "3600"},
         {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "10", "x-ratelimit-reset": "300"},
@@ -59,14 +60,14 @@ _HEADERS = st.sampled_from(
 _REQUESTS = st.lists(
     st.builds(
         Request,
-        st.sampled_from([200, 200, 404, 429, 503, 500]),
+        st.sampled_from([200, 404, 429, 503, 503, 500]),
         _HEADERS,
         st.sampled_from([0.0, 0.25, 5.0, 90.0]),
-        st.sampled_from([0.0, 0.0, 0.5, 15.0, 100.0, 650.0, 4_000.0]),
+        st.sampled_from([0.0, 0.0, 0.5, 2.0, 15.0, 100.0, 650.0, 4_000.0]),
         st.sampled_from([0, 0, 10, 200]),
-        st.booleans(),
+        st.sampled_from([True, True, False]),
     ),
-    min_size=2,
+    min_size=3,
     max_size=8,
 )
 
