@@ -9,8 +9,9 @@ row that fail in time. Each pause is twice as long as the one before, until a ca
     on trial --success--> answering
     on trial --failure--> left alone, for twice as long
 
-A call to a store that is left alone fails at once with StoreLeftAlone. That is not published again: the failure before
-the pause says how long it takes.
+A call to a store that is left alone fails at once with StoreLeftAlone, and so does one that was begun before the pause
+and fails in it. That is not published: the failure with which the pause begins says how long it takes. So a store that
+hangs is reported once, however many calls wait for it.
 
 What a store raises that is neither a StoreError nor late is an error of its program: it is raised, and pauses nothing.
 """
@@ -88,6 +89,10 @@ class GuardedStore:
         """Delete a record; raises as ``get`` does."""
         await self._guarded(lambda: self._store.delete(key))
 
+    async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
+        """Replace a record by what ``change`` makes of it, None for none; raises as ``get`` does."""
+        await self._guarded(lambda: self._update(key, change), calls=2)
+
     def run(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Run work in a task; ``aclose`` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
@@ -117,7 +122,10 @@ class GuardedStore:
         while self._pending:
             await asyncio.wait(set(self._pending))
 
-    async def _guarded(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    async def _update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
+        await self._store.put(key, change(await self._store.get(key)))
+
+    async def _guarded(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:
         if self._in_memory:
             return await call()
         if self.closed:
@@ -126,7 +134,7 @@ class GuardedStore:
         if trial:
             self._try()
         try:
-            result = await self._limited(call())
+            result = await self._limited(call(), calls)
         except StoreError as error:
             pause_s = self._pause_after(error)
             if pause_s is None:
@@ -146,11 +154,15 @@ class GuardedStore:
         self._on_trial = True
 
     def _pause_after(self, error: StoreError) -> float | None:
-        """Count a failure; return for how many seconds the store is left alone from now on, None if it is not."""
+        """Count a failure; return for how many seconds the store is left alone from now on, None if it is not.
+
+        Raises:
+            StoreLeftAlone: if the call was begun before the pause: then one of its kind was reported.
+        """
         self._failures += 1
         now_mono = self._clock.monotonic()
         if now_mono < self._until_mono:
-            return None  # the call was begun before the pause
+            raise StoreLeftAlone(str(error)) from error
         if not (isinstance(error, _StoreLate) or self._pauses or self._failures >= _FAILURES):
             return None
         pause_s = min(self._timeout_s * 2.0**self._pauses, max(_LONGEST_PAUSE_S, self._timeout_s))
@@ -158,8 +170,8 @@ class GuardedStore:
         self._until_mono = now_mono + pause_s
         return pause_s
 
-    async def _limited(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return the answer of the store; raises what it raises, and StoreError if it takes too long.
+    async def _limited(self, work: Coroutine[Any, Any, Result], calls: int = 1) -> Result:
+        """Return the answer of so many calls; raises what they raise, and _StoreLate if they take too long.
 
         The call is a task of its own, so that a store that ignores a cancellation does not delay the caller. A
         BaseException of the store is raised as a RuntimeError: a CancelledError of its own must not cancel the waiters.
@@ -167,7 +179,7 @@ class GuardedStore:
         if self._in_memory:
             return await work
         task = self.run(work)
-        if not await ends_within(self._clock, self._timeout_s, task):
+        if not await ends_within(self._clock, calls * self._timeout_s, task):
             raise _StoreLate(f"the store took longer than store_timeout_s={self._timeout_s:g}")
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None or isinstance(error, Exception):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +40,8 @@ PREFIX: Final = "pace/"
 
 _VERSION: Final = b"politesse-pace/1 "
 _AT_ONCE: Final = 100  # hosts that are written together
+_STATE: Final = tuple(field.name for field in fields(HostState))
+_ANSWERS: Final = tuple(field.name for field in fields(Answers))
 _RETRY_S: Final = 30.0
 _MAX_UNWRITTEN: Final = 10_000
 
@@ -109,12 +111,7 @@ class StoredHosts:
     async def _replace(self, key: str, take: Callable[[], HostState]) -> None:
         """Write the state of a host; what cannot be written is published."""
         try:
-            kept = await self._kept(key)
-            state = take()
-            if kept is not None and kept.noted_by != state.noted_by:
-                passed_s = kept.passed_s(state.run, state.wall, state.mono)
-                state = state if passed_s is None else joined(state, kept, passed_s)
-            await self._store.put(self._prefix + key, encode_state(state, key))
+            await self._store.update(self._prefix + key, lambda kept: _joined(key, take(), kept))
         except StoreLeftAlone:
             self._write_later(key, take)
         except Exception as error:  # noqa: BLE001 - as in ``recall``
@@ -136,18 +133,27 @@ class StoredHosts:
         for key, take in unwritten.items():
             self.note(key, self._noted.get(key, take))
 
-    async def _kept(self, key: str) -> HostState | None:
-        """Return the state that is to be replaced; None also if it is damaged, which ``recall`` has published."""
-        kept = await self._store.get(self._prefix + key)
-        try:
-            return None if kept is None else decode_state(kept, key)
-        except StoreError:
-            return None
+
+def _joined(key: str, state: HostState, kept: bytes | None) -> bytes:
+    """Return the octets of a state, with what another process has noted in those that it is to replace."""
+    try:
+        theirs = None if kept is None else decode_state(kept, key)
+    except StoreError:
+        theirs = None  # ``recall`` publishes that
+    if theirs is not None and theirs.noted_by != state.noted_by:
+        passed_s = theirs.passed_s(state.run, state.wall, state.mono)
+        state = state if passed_s is None else joined(state, theirs, passed_s)
+    return encode_state(state, key)
 
 
 def encode_state(state: HostState, key: str) -> bytes:
     """Return ``state`` as octets, bound to the host."""
-    return framed(_VERSION, json.dumps({"key": key, **asdict(state)}).encode())
+    # Not by ``asdict``, which copies each value: a fifth of the time of a note.
+    stored: dict[str, object] = {name: getattr(state, name) for name in _STATE}
+    stored["key"] = key
+    if state.answers is not None:
+        stored["answers"] = {name: getattr(state.answers, name) for name in _ANSWERS}
+    return framed(_VERSION, json.dumps(stored).encode())
 
 
 def decode_state(data: object, key: str) -> HostState:

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from politesse._log import EventLog
+from politesse._log import PACING, EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import limited
 from politesse._pacing.remembering import RememberingPacer
@@ -98,8 +98,8 @@ class _Common:
         publisher: what it publishes to; each gate subscribes.
         pacer: the pacer.
         gates: how many gates have joined and not closed.
-        memories: of these gates, in the order in which they joined; empty if they have none.
-        remembers: whether they have memories.
+        memories: of these gates, in the order in which they joined, as far as they have any.
+        remembers: whether the pacer uses them.
     """
 
     def __init__(self, options: PacingOptions, make: MakePacer, clock: Clock, *, remembers: bool) -> None:
@@ -153,7 +153,10 @@ class SharedPacer:
     """The pacer of one gate that shares its pace with others; see ``politesse.ports.Pacer``.
 
     Raises ConfigurationError at the first use if another gate of the same scope has another clock, or other options and
-    the scope is not a MixedScope, or if only one of them has a memory.
+    the scope is not a MixedScope.
+
+    The first gate of a scope decides whether what its hosts ask for is kept: a pacer without a memory costs less, and
+    cannot be given one while it has hosts.
 
     Args:
         options: see PacingOptions; ``scope`` is the name.
@@ -326,10 +329,9 @@ class SharedPacer:
             )
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
-        elif common.remembers is not (self._memory is not None):
-            raise ConfigurationError(
-                f"scope={self._options.scope!r}: its gates must all have a store that outlives the process, or none"
-            )
+        elif self._memory is not None and not common.remembers:
+            text = "scope=%r: what its hosts ask for is not kept, because its first gate has no store that outlives it"
+            PACING.warning(text, self._options.scope)
         common.gates += 1
         if self._memory is not None:
             common.memories[self._gate] = self._memory

@@ -12,7 +12,6 @@ import pytest
 from politesse import (
     Bound,
     ClosedError,
-    ConfigurationError,
     Gatekeeper,
     HostPolicy,
     NotYet,
@@ -655,8 +654,22 @@ async def test_shared_pace_is_kept_by_the_gates_that_are_left(machine: Machine) 
         assert await machine.request(gate) == about(closed_wall + 3600)
 
 
-async def test_gates_of_one_scope_all_have_a_store_that_lasts_or_none(machine: Machine) -> None:
+async def test_gate_without_a_store_shares_the_memory_of_its_scope(machine: Machine) -> None:
     pacing = PacingOptions(scope="crawl")
-    async with machine.gate(pacing=pacing):
-        with pytest.raises(ConfigurationError, match="outlives"):
-            machine.gate(MemoryStore(), pacing=pacing)
+    async with machine.gate(pacing=pacing), machine.gate(MemoryStore(), pacing=pacing) as other:
+        closed_wall = await machine.request(other, 429, retry_after="3600")
+    machine.restart()
+    async with machine.gate(pacing=pacing) as gate:
+        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        assert await machine.request(gate) == about(closed_wall + 3600)
+
+
+async def test_store_that_a_scope_cannot_use_for_its_hosts_is_named_in_the_log(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    pacing = PacingOptions(scope="crawl")
+    async with machine.gate(MemoryStore(), pacing=pacing), machine.gate(pacing=pacing) as other:
+        await machine.request(other)
+    assert "scope='crawl'" in caplog.text
+    assert KEY not in machine.records
+    assert SITE in machine.records
