@@ -177,7 +177,7 @@ class RobotsCache(FileCache[Entry]):
         known.record = entry.record
         known.deadline_mono, known.deadline_wall = ends_mono, ends_wall
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
-        known.source = replace(known.source, fault=source.fault, not_before=not_before)
+        known.set_source(replace(known.source, fault=source.fault, not_before=not_before))
         return known
 
 

@@ -47,6 +47,7 @@ Item = TypeVar("Item")
 
 _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 _is_logged: Final = GATE.isEnabledFor  # for denials
+_verdict_of_hit: Final = Verdict.of_hit
 
 
 class AgentView:
@@ -138,7 +139,10 @@ class AgentView:
             and (entry := self._at_once.get(text[:place])) is not None
             and (not self._policies or entry.origin.pacing_host not in self._policies)
         ):
-            rules = entry.rules.get(self._name)
+            if (grounds := entry.grounds).agent is self._name:
+                rules = entry.deciding
+            else:
+                rules, grounds = entry.turn_to(self._name), entry.grounds
             now_mono, now_wall = self._monotonic(), self._wall()
             state = self._state
             loop = _get_running_loop()  # None where none is running: what is known may be reported all the same
@@ -165,10 +169,7 @@ class AgentView:
                         allowed = state.reports
                     else:
                         allowed = state.count(match.reason)
-                age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
-                if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
-                    age_s = wall_age_s
-                verdict = Verdict(text, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
+                verdict = _verdict_of_hit(text, allowed, match, grounds, now_mono, now_wall)
                 if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict

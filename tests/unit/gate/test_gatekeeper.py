@@ -508,3 +508,16 @@ async def test_a_subscriber_that_cannot_be_called_is_refused() -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         with pytest.raises(ConfigurationError, match="subscriber=None"):
             gate.subscribe(cast("Any", None))
+
+
+async def test_agents_that_take_turns_at_an_origin_get_the_verdicts_of_their_own_rules() -> None:
+    site = ScriptedFetcher({"https://example.com": "User-agent: ExampleBot-Image\nDisallow: /\n"})
+    async with Gatekeeper(UA, fetcher=site) as gate:
+        images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
+        for view in gate, images:
+            await view.check("https://example.com/")
+        for _ in range(2):
+            for view, name, allowed in (gate, "examplebot", True), (images, "examplebot-image,examplebot", False):
+                verdict = view.peek("https://example.com/cat.png")
+                assert verdict is not None
+                assert (verdict.agent, verdict.allowed) == (name, allowed)
