@@ -214,25 +214,6 @@ class Verdict:
         self._grounds = Grounds(agent, source, -age_s, site_usage, note)
         self._read_mono, self._read_wall = 0.0, -inf
 
-    @staticmethod
-    def of_hit(
-        url: str,
-        allowed: bool,  # noqa: FBT001 - it is the answer
-        match: Match,
-        grounds: Grounds,
-        read_mono: float,
-        read_wall: float,
-    ) -> Verdict:
-        """Return a verdict that shares its grounds with others; the clocks were read at the moment of the decision."""
-        self = _new(Verdict)
-        self.url = url
-        self.allowed = allowed
-        self.match = match
-        self._grounds = grounds
-        self._read_mono = read_mono
-        self._read_wall = read_wall
-        return self
-
     @property
     def agent(self) -> str:
         """The product tokens that selected the groups."""
@@ -338,6 +319,25 @@ class Verdict:
         if self.reason is Reason.INVALID_URL or self.reason in BY_USAGE:
             return f"{words} {printable(self.note)}"
         return f"{words}: {printable(self.note)}" if self.note else words
+
+
+def verdict_of_hit(
+    url: str,
+    allowed: bool,  # noqa: FBT001 - it is the answer
+    match: Match,
+    grounds: Grounds,
+    read_mono: float,
+    read_wall: float,
+) -> Verdict:
+    """Return a verdict that shares its grounds with others; the clocks were read at the moment of the decision."""
+    self = _new(Verdict)
+    self.url = url
+    self.allowed = allowed
+    self.match = match
+    self._grounds = grounds
+    self._read_mono = read_mono
+    self._read_wall = read_wall
+    return self
 
 
 _BOUND_REACHED: Final = (

@@ -33,7 +33,7 @@ from politesse.origin import Origin, split
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
 from politesse.robots.pattern import is_plain
-from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict, utc
+from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict, utc, verdict_of_hit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,7 @@ class Agent:
             match = rules.decide(target)
         else:
             match = match_rules(url, target, rules)
-        return Verdict.of_hit(url, match.allowed or state.reports, match, grounds, now_mono, now_wall)
+        return verdict_of_hit(url, match.allowed or state.reports, match, grounds, now_mono, now_wall)
 
     async def check(self, url: str) -> Verdict:
         """Return the verdict on ``url``, fetching what has to be known first; see ``AgentView.check``."""

@@ -30,7 +30,7 @@ from politesse._text import type_name
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.robots.pattern import is_plain
-from politesse.verdict import NotYet, Reason, Verdict
+from politesse.verdict import NotYet, Reason, Verdict, verdict_of_hit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -47,7 +47,6 @@ Item = TypeVar("Item")
 
 _DISALLOW_RULE: Final = Reason.DISALLOW_RULE
 _is_logged: Final = GATE.isEnabledFor  # for denials
-_verdict_of_hit: Final = Verdict.of_hit
 
 
 class AgentView:
@@ -169,7 +168,7 @@ class AgentView:
                         allowed = state.reports
                     else:
                         allowed = state.count(match.reason)
-                verdict = _verdict_of_hit(text, allowed, match, grounds, now_mono, now_wall)
+                verdict = verdict_of_hit(text, allowed, match, grounds, now_mono, now_wall)
                 if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict
