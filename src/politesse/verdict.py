@@ -194,7 +194,7 @@ class Verdict:
     """
 
     # One verdict is created for each question. So what it has in common with others is one object, and its age is
-    # computed on access: both together save 7 % of a hit.
+    # computed on access: both together save 8 % of a hit.
     __slots__ = ("_grounds", "_read_mono", "_read_wall", "allowed", "match", "url")
 
     def __init__(
