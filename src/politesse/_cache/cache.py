@@ -257,7 +257,7 @@ class FileCache(ABC, Generic[EntryKind]):
         validators = None if record is None else record.validators
         request = FetchRequest(flight.origin, policy.outcomes.max_redirects, validators, flight.path)
         started_mono = self._clock.monotonic()
-        answer = await revalidate(self._fetch, request)
+        answer = await (self._fetch(request) if validators is None else revalidate(self._fetch, request))
         judged = self._advanced(flight, record, answer)
         await self._save(flight, judged.record)
         self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)

@@ -44,9 +44,9 @@ _NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where t
 _ROW_BYTES: Final = 150  # measured with tracemalloc; without the characters of its value
 # Only files and first targets within these do without tables. At these, the wildcards of a file of 8 KiB take less than
 # a third of the budget of a decision, and the tables no more than three times the memory of the rows.
-_MOST_ROWS: Final = 100
+_MOST_ROWS: Final = 500
 _MOST_STARS_A_ROW: Final = 2
-_MOST_TARGET: Final = 200
+_MOST_TARGET: Final = 100
 
 
 class MostSpecificRuleSet(RuleSet):
