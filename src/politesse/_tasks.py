@@ -20,7 +20,7 @@ class TaskLimit:
 
     When it is over, the task is cancelled, and the block raises TimeoutError. Nothing is awaited, and a limit that is
     moved to a later time leaves its timer alone, which finds that when it runs: a fetch, whose limit is moved twice,
-    takes 15 us less than with ``asyncio.timeout``.
+    takes half of the 10 us of two ``asyncio.timeout``.
 
     Attributes:
         ends_at: when it is over, by the clock of the event loop; infinity for never.
