@@ -27,7 +27,7 @@ class TaskLimit:
         expired: whether it is over.
     """
 
-    __slots__ = ("_cancelling", "_loop", "_task", "_timer", "ends_at", "expired")
+    __slots__ = ("_cancelling", "_task", "_timer", "ends_at", "expired")
 
     def __init__(self) -> None:
         self.ends_at = _NEVER
