@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from politesse._cache.codec import decode, encode
+from politesse._cache.own_records import OwnRecords
 from politesse._tasks import ends_within
 from politesse.errors import StoreError
 from politesse.events import ComponentFailed, Publisher
@@ -28,14 +29,15 @@ class RecordStore:
     Any other error of a store is raised here too, as an Exception.
 
     Args:
-        store: closed with this object.
+        store: closed with this object; None to keep the records in the memory of this process.
         timeout_s: how long one call may take.
         clock: measures that.
         publisher: receives ComponentFailed.
     """
 
-    def __init__(self, store: Store, *, timeout_s: float, clock: Clock, publisher: Publisher) -> None:
-        self._store = store
+    def __init__(self, store: Store | None, *, timeout_s: float, clock: Clock, publisher: Publisher) -> None:
+        self._store: Store = MemoryStore() if store is None else store
+        self._own = OwnRecords() if store is None else None
         self._timeout_s = timeout_s
         self._clock = clock
         self._publisher = publisher
@@ -43,6 +45,8 @@ class RecordStore:
 
     async def load(self, origin: Origin) -> Record | None:
         """Return the record of ``origin``; None if there is none that can be read."""
+        if self._own is not None:
+            return self._own.load(str(origin))
         try:
             kept = await self._limited(self._store.get(str(origin)))
             return None if kept is None else decode(kept)
@@ -52,11 +56,17 @@ class RecordStore:
 
     async def save(self, origin: Origin, record: Record) -> None:
         """Replace the record of ``origin``."""
-        await self._change(origin, lambda: self._store.put(str(origin), encode(record)))
+        if self._own is not None:
+            self._own.save(str(origin), record)
+        else:
+            await self._change(origin, lambda: self._store.put(str(origin), encode(record)))
 
     async def delete(self, origin: Origin) -> None:
         """Delete the record of ``origin``, if there is one."""
-        await self._change(origin, lambda: self._store.delete(str(origin)))
+        if self._own is not None:
+            self._own.delete(str(origin))
+        else:
+            await self._change(origin, lambda: self._store.delete(str(origin)))
 
     async def aclose(self) -> None:
         """Wait for pending calls within the time limit, then close the store; raises what its ``aclose`` raises."""

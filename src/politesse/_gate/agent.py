@@ -133,11 +133,13 @@ class Agent:
     async def learn(self, url: str) -> Verdict:
         """Return what ``check`` does, neither counted nor published."""
         verdict = self.judged(url)
-        if verdict is None:
-            origin, target = split(url)
-            entry = await self.entry(origin)
-            verdict = self.verdict(self.plain_evidence(url, target, entry), entry)
-        return verdict
+        return await self.fetched(url) if verdict is None else verdict
+
+    async def fetched(self, url: str) -> Verdict:
+        """Return the verdict on a URL on which ``judged`` has just returned None: fetch what has to be known first."""
+        origin, target = split(url)
+        entry = await self.entry(origin)
+        return self.verdict(self.plain_evidence(url, target, entry), entry)
 
     def invalid(self, error: InvalidURL) -> Verdict:
         """Return the verdict on what is no URL."""

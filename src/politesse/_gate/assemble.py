@@ -31,7 +31,6 @@ from politesse.fetch.addresses import SystemResolver
 from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
 from politesse.robots import Dialect
-from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -133,7 +132,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
     cache = RobotsCache(
         PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
-        options.store if options.store is not None else MemoryStore(),
+        options.store,
         dialect=options.dialect,
         options=cache_options,
         clock=clock,

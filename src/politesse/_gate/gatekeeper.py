@@ -58,7 +58,8 @@ class Gatekeeper(AgentView):
         cache: how long answers hold.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        store: where records are kept; a MemoryStore by default. It is closed with the gatekeeper.
+        store: where records are kept; by default in the memory of this process, up to 64 MiB. It is closed with the
+            gatekeeper.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
         resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those

@@ -115,7 +115,9 @@ class AgentView:
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
         verdict = self.peek(url)
-        return await self._agent.check(url_text(url)) if verdict is None else verdict
+        if verdict is None:
+            verdict = self._agent.counted(await self._agent.fetched(url_text(url)))
+        return verdict
 
     def peek(self, url: StrOrURL) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None. It waits for nothing.
