@@ -25,6 +25,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from politesse._constants import AGREE_S
 from politesse._pacing.backoff import CLOSING
 from politesse._pacing.busy import BusyHosts
 from politesse._pacing.held_long import LONG_S, HeldLong
@@ -100,7 +101,7 @@ class LocalPacer:
         slot, agent = self._enter(request, now_mono)
         if not slot.waiters and self._is_ready(slot, agent, now_mono):
             return self._stamp(slot, agent, request.url, now_mono)
-        waiter, alarm = self._join(slot, agent, request.url, max_wait_s, first=first)
+        waiter, alarm = self._join(slot, agent, request.url, max_wait_s, now_mono, first=first)
         permit = None
         try:
             # Not in a method of its own: a frame more would cost every task that is resumed.
@@ -233,7 +234,8 @@ class LocalPacer:
         if bearing is None:
             bearing = slot.heard(now_mono, now_wall)
         else:  # as ``heard``, without the call
-            bearing.follow(now_mono, now_wall)
+            if not -AGREE_S < now_wall - now_mono - bearing.offset_s < AGREE_S:
+                bearing.follow(now_mono, now_wall)
             slot.ready_for = None
         jitter = interval_s = 0.0  # they count for a closing only, and take time
         if status in CLOSING or bearing.backoff_s:
@@ -317,10 +319,10 @@ class LocalPacer:
         slot.marks += 1
         permit = LocalPermit(self, slot, agent, url, now_mono)
         if slot.in_flight == 0:
-            slot.holder = permit
+            slot.holder, slot.in_flight = permit, 1
         else:
             self._busy.start_beside(slot, permit)
-        slot.in_flight += 1
+            slot.in_flight += 1
         # Also where the end will count: several may be allowed at once before that.
         slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
@@ -332,10 +334,9 @@ class LocalPacer:
         return permit
 
     def _join(
-        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool
+        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, now_mono: float, *, first: bool
     ) -> tuple[Waiter, Timer | None]:
         """Put a request into the line; raises TooFar if it is known that its time comes too late."""
-        now_mono = self._monotonic()
         waiter = Waiter(agent, url, now_mono, self._wakeups.own_loop())
         alarm = None
         if max_wait_s is not None:
@@ -354,9 +355,11 @@ class LocalPacer:
             slot.waiters.move_to_end(waiter, last=False)
         if is_head:
             self._arm(slot)
-        if slot.holder is not None:
+        if slot.holder is not None and slot.holder.started_mono + LONG_S <= now_mono:
             self._look_behind(slot.holder, now_mono)
-        if (wait_s := self._ready_mono(slot, agent) - now_mono) > LONG_S:
+        if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call
+            slot.schedule(agent, self._monotonic(), self._wall())
+        if (wait_s := slot.ready_mono - now_mono) > LONG_S:
             self._reports.waits(slot, waiter, wait_s, slot.bound_by)
         return waiter, alarm
 
