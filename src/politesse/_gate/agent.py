@@ -251,10 +251,15 @@ class Agent:
     def standing(self, url: str) -> Standing | None:
         """Return the origin, the basis and the pace of ``url``; None for what ``basis`` and ``pace_rules`` must find.
 
-        One look at the entry for the usual site: it has no host policy and states no pace.
+        One look at the entry for the usual site: it has no host policy, states no pace, and its robots.txt was not
+        answered with 429. Beside ``judged`` it saves a split, ``basis`` and ``pace_rules``: 6 % of a turn.
         """
         entry = self._at_once.get(url[: url.find("/", 8)])
-        if entry is None or (self.state.policies and entry.origin.pacing_host in self.state.policies):
+        if (
+            entry is None
+            or entry.source.of_host
+            or (self.state.policies and entry.origin.pacing_host in self.state.policies)
+        ):
             return None
         rules = entry.rules.get(self.name)
         if rules is None or rules.crawl_delay is not None or rules.request_rates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop, current_task
+from asyncio import _get_running_loop
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -35,14 +35,14 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
         exempt: why robots.txt is not checked; None where it is.
     """
 
-    __slots__ = ("_entered", "_exempt", "_turn")
+    __slots__ = ("_entered", "_exempt", "_given", "_turn")
 
     _agent: Agent
 
     def __init__(self, agent: Agent, url: StrOrURL, max_wait_s: float | None, exempt: str | None) -> None:
         # What the constructor of Taking does as well: its call is saved.
         self._agent = self._gate = agent
-        self._url = url  # type: ignore[assignment] # what is no str becomes one in ``taken``
+        self._given = url
         self._max_wait_s = max_wait_s
         self._counts = True
         self._checked_again = False
@@ -61,8 +61,8 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
             check_wait("max_wait_s", self._max_wait_s)
         if self._exempt is not None:
             self._gate = Exemption(agent, self._exempt)
-        if not isinstance(self._url, str):
-            self._url = url_text(self._url)
+        given = self._given
+        self._url = given if isinstance(given, str) else url_text(given)
         return self.take()
 
     def __aenter__(self) -> Coroutine[object, object, Turn]:
@@ -73,13 +73,11 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
 
     def _granted(self, verdict: Verdict, permit: Permit) -> Turn:
         """Return the turn, entered already if this is."""
-        agent = self._agent
-        turn = Turn(verdict, permit, agent)
+        turn = Turn(verdict, permit, self._agent)
         if not self._entered:
             return turn
         self._turn = turn
-        # By the gate's own loop, which ``taken`` has checked: Python 3.11 makes a system call to find the running one.
-        return turn.enter(current_task(agent.state.loop))
+        return turn.enter_here()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

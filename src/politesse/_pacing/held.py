@@ -189,6 +189,12 @@ class Turn:
             ENTERED.set((ref(self),))
         return self
 
+    def enter_here(self) -> Self:
+        """Enter it in the current task, which is one of the gate's event loop."""
+        # Python 3.11 makes a system call to find the running loop.
+        loop = self._granting.loop
+        return self.enter(None if loop is None else asyncio.current_task(loop))
+
     def __enter__(self) -> Self:
         return self.enter(current_task())
 

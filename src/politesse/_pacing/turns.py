@@ -79,7 +79,10 @@ class Basis(Protocol):
         """The event loop to which the gate belongs; None while it was used in none."""
 
     def standing(self, url: str, /) -> Standing | None:
-        """Return what a turn has to know of the site of ``url`` beside a verdict; None where one look does not do."""
+        """Return what a turn needs of a site beside a verdict; None unless one look at its cache entry says it all.
+
+        It is None, too, where that robots.txt has closed its host, or states a pace.
+        """
 
     def basis(self, origin: Origin, /) -> object:
         """Return what verdicts on ``origin`` rest on now; equal to an earlier one if nothing changed since."""
@@ -158,13 +161,11 @@ class Taking:
                 self._refuse_to_wait_for_itself(split(url)[0])
             while True:
                 verdict = self._gate.judged(url)
-                standing = None if verdict is None else agent.standing(url)
-                if verdict is not None and standing is not None:
+                standing = agent.standing(url) if verdict is not None and verdict.allowed else None
+                if verdict is not None and standing is not None:  # nearly every turn
                     origin, self._basis, pace = standing
                     self._verdict = verdict
                     self._at_mono, self._at_wall = clock.monotonic(), clock.wall()
-                    if not verdict.allowed or verdict.source is None or verdict.source.of_host:  # mostly, a call less
-                        _close_if_refused(agent.pacer, origin, verdict)
                 else:
                     origin = split(url)[0]
                     verdict = await self._checked(origin, verdict, deadline_mono)
@@ -175,10 +176,9 @@ class Taking:
                 permit = await agent.pacer.start(request, left_s)
                 if not permit.waited or (
                     # As ``_granted_late`` finds for nearly every turn: a call less.
-                    verdict.age_s + clock.monotonic() - self._at_mono < DAY_S
+                    standing is not None
+                    and verdict.age_s + clock.monotonic() - self._at_mono < DAY_S
                     and verdict.age_s + clock.wall() - self._at_wall < DAY_S
-                    and verdict.source is not None
-                    and not verdict.source.of_host
                     and agent.basis(origin) == self._basis
                 ):
                     return self._granted(verdict, permit)
@@ -276,17 +276,14 @@ def take_now(peek: Callable[[str], Verdict | None], agent: Basis, url: str) -> T
     if verdict is None:
         agent.ask_ahead(split(url)[0])
         return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)
-    standing = agent.standing(url)
+    standing = agent.standing(url) if verdict.allowed else None
     if standing is not None:
         origin, _, pace = standing
-        _close_if_refused(agent.pacer, origin, verdict)
     else:
         origin = split(url)[0]
         _close_if_refused(agent.pacer, origin, verdict)
         pace = agent.pace_rules(origin)
-    permit = agent.pacer.try_start(
-        TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url)
-    )
+    permit = agent.pacer.try_start(TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url))
     return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent)
 
 

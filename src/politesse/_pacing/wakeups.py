@@ -36,10 +36,9 @@ class Wakeups:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
-    def look_later(self, slot: Slot, at_mono: float) -> None:
-        """Have a slot looked at, at a time or before; a time in the past will do."""
-        armed_mono = slot.armed_mono
-        if self._stopped or (armed_mono is not None and armed_mono <= at_mono):
+    def look_at(self, slot: Slot, at_mono: float) -> None:
+        """Have a slot looked at, at a time sooner than it is armed for; a time in the past will do."""
+        if self._stopped:
             return
         slot.armed_mono = at_mono
         self._pushes += 1
