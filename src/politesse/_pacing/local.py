@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 _FORGOTTEN_S: Final = 0.1
 """An idle host is forgotten so many seconds after its last request, or after its interval if that is longer.
 
-One timer serves all its requests of that time: without a pace it would be one for each, 12 % of what PoliteSession adds
-to a request.
+One timer serves all its requests of that time: without a pace it would be one for each, a sixth of the bytecodes that
+PoliteSession adds to a request.
 """
 
 
