@@ -280,7 +280,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        return take_now(self.peek, self._agent, self._state.pacer, self._state.clock, url_text(url))
+        return take_now(self.peek, self._agent, url_text(url))
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return what an origin says in its data.txt about its datasets.

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from politesse import ClosedError, ConfigurationError, Gatekeeper, HostPolicy, InvalidURL, Reason, Verdict
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, HostPolicy, InvalidURL, Reason, Verdict
 from politesse.events import Decided, Event, RobotsFetched
 from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault, FetchResponse
@@ -521,3 +521,17 @@ async def test_agents_that_take_turns_at_an_origin_get_the_verdicts_of_their_own
                 verdict = view.peek("https://example.com/cat.png")
                 assert verdict is not None
                 assert (verdict.agent, verdict.allowed) == (name, allowed)
+
+
+async def test_a_host_that_only_begins_as_a_known_one_is_not_judged_by_its_file(clock: ManualClock) -> None:
+    open_, closed = "https://a.example", "https://a.examples"
+    fetcher = ScriptedFetcher({open_: "User-agent: *\nAllow: /\n", closed: "User-agent: *\nDisallow: /\n"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(f"{open_}/")
+        for known in (False, True):  # without a third slash, the URL less its last letter is the known origin
+            assert (gate.peek(closed) is not None) is known
+            with pytest.raises(Disallowed):
+                async with gate.turn(closed):
+                    pass
+            with pytest.raises(Disallowed):
+                gate.try_turn(closed)
