@@ -180,7 +180,7 @@ def _known(written: str) -> Origin:
     parts = _URL.fullmatch(written)
     if parts is None or parts["target"] or "@" in written:  # userinfo may be a secret, which nothing keeps
         raise _InvalidPart
-    return _split(written)[0]
+    return _origin(parts)
 
 
 def _split(url: str) -> tuple[Origin, str]:
@@ -192,14 +192,18 @@ def _split(url: str) -> tuple[Origin, str]:
     parts = _URL.match(url)
     if parts is None:
         raise _InvalidPart("is not an absolute URL; give scheme and host, as in 'https://example.com/page'")
+    target = parts["target"]
+    if not target.startswith("/"):
+        target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
+    return _origin(parts), target
+
+
+def _origin(parts: re.Match[str]) -> Origin:
     scheme = parts["scheme"].lower()
     if scheme not in DEFAULT_PORTS:
         raise _InvalidPart(f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
     host, port = _host_and_port(parts["authority"], DEFAULT_PORTS[scheme])
-    target = parts["target"]
-    if not target.startswith("/"):
-        target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
-    return Origin(scheme, host, port), target
+    return Origin(scheme, host, port)
 
 
 def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:

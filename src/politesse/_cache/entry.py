@@ -7,18 +7,20 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse._constants import AGREE_S, ROBOTS_TXT
-from politesse.verdict import AccessResult
+from politesse.verdict import AccessResult, Grounds
 
 if TYPE_CHECKING:
     from politesse._cache.outcome import Standing
     from politesse._cache.record import Record, Trouble
     from politesse.origin import Origin
     from politesse.robots import RuleSet
+    from politesse.verdict import Source
 
 # Measured with tracemalloc; without the texts of the source.
-_ENTRY_BYTES: Final = 880
+_ENTRY_BYTES: Final = 980
 _FILE_RULES_BYTES: Final = 400
 _NO_RULES: Final[dict[str, RuleSet]] = {}
+_NO_GROUNDS: Final = Grounds("", None, 0.0, None)
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
 
@@ -118,16 +120,21 @@ class FileEntry:
         if by_s < AGREE_S:
             return
         source = self.source
-        self.source = replace(
+        moved = replace(
             source,
             fetched_wall=source.fetched_wall - by_s,
             fresh_until_wall=source.fresh_until_wall - by_s,
             not_before=None if source.not_before is None else source.not_before - by_s,
             failing_since_wall=None if source.failing_since_wall is None else source.failing_since_wall - by_s,
         )
+        self.set_source(moved)
         self.confirmed_wall -= by_s
         self.refresh_wall -= by_s
         self.deadline_wall -= by_s
+
+    def set_source(self, source: Source) -> None:
+        """Replace the source, the only way to do so."""
+        self.source = source
 
     def answers(self, agent: str) -> bool:
         """Return whether questions of ``agent`` can be answered from it; any, unless a subclass says otherwise."""
@@ -171,9 +178,11 @@ class Entry(FileEntry):
     Attributes:
         file_rules: those of its file; None unless the source is SUCCESSFUL.
         rules: the same by agent, one attribute nearer; empty without a file.
+        grounds: of verdicts for the agent with which ``turn_to`` was called last; those of no agent before.
+        deciding: the rules of that agent; None before. The hot path finds both without a dict.
     """
 
-    __slots__ = ("file_rules", "rules")
+    __slots__ = ("deciding", "file_rules", "grounds", "rules")
 
     def __init__(
         self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
@@ -184,6 +193,21 @@ class Entry(FileEntry):
         super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
         self.file_rules = file_rules
         self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
+        self.grounds = _NO_GROUNDS
+        self.deciding: RuleSet | None = None
+
+    def turn_to(self, agent: str) -> RuleSet | None:
+        """Return the rules of ``agent``; keep them and what its verdicts rest on at hand. None if there are none."""
+        rules = self.rules.get(agent)
+        if rules is not None:
+            self.grounds = Grounds(agent, self.source, self.confirmed_mono, rules.site_usage)
+            self.deciding = rules
+        return rules
+
+    def set_source(self, source: Source) -> None:
+        """See FileEntry; what verdicts rest on changes with it."""
+        super().set_source(source)
+        self.grounds = _NO_GROUNDS
 
     @property
     def weight_bytes(self) -> int:

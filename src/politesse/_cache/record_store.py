@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from politesse._cache.codec import decode, encode
 from politesse._cache.guarded_store import StoreLeftAlone
+from politesse._cache.own_records import OwnRecords
 from politesse.errors import StoreError
 from politesse.events import ComponentFailed, Publisher
 
@@ -22,19 +23,23 @@ class RecordStore:
     Any other error of a store is raised here too, as an Exception.
 
     Args:
-        store: closed with this object.
+        store: closed with this object; None to keep the records in the memory of this process.
         publisher: receives ComponentFailed.
     """
 
-    def __init__(self, store: GuardedStore, *, publisher: Publisher) -> None:
+    def __init__(self, store: GuardedStore | None, *, publisher: Publisher) -> None:
         self._store = store
+        self._own = OwnRecords()
         self._publisher = publisher
 
     async def load(self, origin: Origin) -> Record | None:
         """Return the record of ``origin``; None if there is none that can be read."""
+        key = str(origin)
+        if self._store is None:
+            return self._own.load(key)
         try:
-            kept = await self._store.get(str(origin))
-            return None if kept is None else decode(kept, str(origin))
+            kept = await self._store.get(key)
+            return None if kept is None else decode(kept, key)
         except StoreLeftAlone:
             return None
         except StoreError as error:
@@ -43,8 +48,12 @@ class RecordStore:
 
     async def save(self, origin: Origin, record: Record) -> None:
         """Replace the record of ``origin``."""
+        key = str(origin)
+        if self._store is None:
+            self._own.save(key, record)
+            return
         try:
-            await self._store.put(str(origin), encode(record, str(origin)))
+            await self._store.put(key, encode(record, key))
         except StoreLeftAlone:
             return
         except StoreError as error:
@@ -52,8 +61,12 @@ class RecordStore:
 
     async def delete(self, origin: Origin) -> None:
         """Delete the record of ``origin``, if there is one."""
+        key = str(origin)
+        if self._store is None:
+            self._own.delete(key)
+            return
         try:
-            await self._store.delete(str(origin))
+            await self._store.delete(key)
         except StoreLeftAlone as error:
             self._publisher.publish(ComponentFailed(origin, "store", StoreError(f"{origin} is kept: {error}")))
         except StoreError as error:
@@ -61,6 +74,6 @@ class RecordStore:
 
     async def aclose(self) -> None:
         """Wait for pending calls within the time limit, then close the store; raises what its ``aclose`` raises."""
-        error = await self._store.aclose()
+        error = None if self._store is None else await self._store.aclose()
         if error is not None:
             self._publisher.publish(ComponentFailed(None, "store", error))

@@ -22,7 +22,7 @@ from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Coroutine
     from contextlib import AsyncExitStack
 
     from politesse._cache.guarded_store import GuardedStore
@@ -41,7 +41,7 @@ class RobotsCache(FileCache[Entry]):
 
     Args:
         fetcher: fetches robots.txt; closed with the cache.
-        store: keeps records; closed with the cache.
+        store: keeps records; closed with the cache. None to keep them in the memory of this process.
         dialect: how files and statuses are read.
         options: see CacheOptions.
         clock: both clocks.
@@ -60,7 +60,7 @@ class RobotsCache(FileCache[Entry]):
     def __init__(
         self,
         fetcher: Fetcher,
-        store: GuardedStore,
+        store: GuardedStore | None,
         *,
         dialect: Dialect,
         options: CacheOptions,
@@ -108,8 +108,8 @@ class RobotsCache(FileCache[Entry]):
     async def _save(self, flight: FileFlight[Entry], record: Record) -> None:
         await self._store.save(flight.origin, record)
 
-    async def _fetch(self, request: FetchRequest) -> FetchResult:
-        return await fetch_guarded(self._fetcher, request, self._publisher)
+    def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
+        return fetch_guarded(self._fetcher, request, self._publisher)
 
     def _publish(self, flight: FileFlight[Entry], answer: FetchResult, source: Source, elapsed_s: float) -> None:
         closed = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED
@@ -147,8 +147,7 @@ class RobotsCache(FileCache[Entry]):
             rules = self._file_rules[digest] = FileRules()
         if missing := agents - rules.by_agent.keys():
             compiling = partial(_compile, body, self._dialect, origin, missing)
-            large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
-            compiled = await self.reading.run(compiling) if large else compiling()
+            compiled = await self.reading.run(compiling) if _is_large(body, missing) else compiling()
             self.weight_bytes += rules.add(compiled)
         return rules
 
@@ -178,13 +177,22 @@ class RobotsCache(FileCache[Entry]):
         known.record = entry.record
         known.deadline_mono, known.deadline_wall = ends_mono, ends_wall
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
-        known.source = replace(known.source, fault=source.fault, not_before=not_before)
+        known.set_source(replace(known.source, fault=source.fault, not_before=not_before))
         return known
+
+
+def _is_large(body: bytes, agents: frozenset[str]) -> bool:
+    """Whether a file is read in a thread."""
+    return len(body) * len(agents) > _PARSE_IN_THREAD_BYTES
 
 
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
+    large = _is_large(body, agents)
     for rule_set in rules.values():
-        rule_set.prepare()  # here, because this may be a thread: a question comes next, on the event loop
+        if large:
+            rule_set.prepare()  # here, because this is a thread: a question comes next, on the event loop
+        else:
+            rule_set.prepare_later()
     return rules

@@ -36,7 +36,6 @@ from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
 from politesse.robots import Dialect
 from politesse.stores._location import store_at
-from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -135,8 +134,10 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         options.user_agent, options.fetch, session=options.session, resolver=resolver
     )
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
-    store = GuardedStore(_store(options.store, clock), timeout_s=cache_options.store_timeout_s, clock=clock)
-    memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
+    store = _store(options.store, timeout_s=cache_options.store_timeout_s, clock=clock)
+    memory = None
+    if store is not None and store.outlives:
+        memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher)
     # The last that may raise: it joins the scope, which only the close of the gate leaves.
     pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory)
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
@@ -170,10 +171,12 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     return GateParts(state, identity, files, tdm_files, reservations, purposes)
 
 
-def _store(given: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:
-    if isinstance(given, str | os.PathLike):
-        return store_at(given, clock=clock)
-    return MemoryStore() if given is None else given
+def _store(given: Store | str | os.PathLike[str] | None, *, timeout_s: float, clock: Clock) -> GuardedStore | None:
+    """Return the store to keep records in; None for the memory of this process."""
+    if given is None:
+        return None
+    store = store_at(given, clock=clock) if isinstance(given, str | os.PathLike) else given
+    return GuardedStore(store, timeout_s=timeout_s, clock=clock)
 
 
 def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations) -> Agent:

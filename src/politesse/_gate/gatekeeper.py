@@ -61,8 +61,8 @@ class Gatekeeper(AgentView):
         pacing: how fast hosts are requested.
         store: where records are kept: a Store; or the path of a file for a SqliteStore, also as
             ``"sqlite:///robots.db"``, relative, and ``"sqlite:////var/lib/robots.db"``, absolute. By default they are
-            kept in memory. A store that outlives the process also keeps what hosts have asked for: until when they are
-            closed, and when each was last asked. It is closed with the gatekeeper.
+            kept in the memory of this process, up to 64 MiB. A store that outlives the process also keeps what hosts
+            have asked for: until when they are closed, and when each was last asked. It is closed with the gatekeeper.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
         resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those

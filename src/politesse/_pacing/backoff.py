@@ -20,6 +20,7 @@ host opens when it is fetched. It moves with ``backoff_min_s``: once to six time
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isnan, nan
 from typing import TYPE_CHECKING, Final
 
 from politesse._constants import AGREE_S
@@ -144,19 +145,21 @@ class Bearing:
         closed_until_wall: the Unix time before which nothing may be requested.
         closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         backoff_s: for how long the last refusal of a page would close it, in seconds; 0 if none is remembered.
+        offset_s: of the wall clock from the monotonic one, when ``follow`` read them last; NaN before. While the two
+            differ by less than AGREE_S more or less than that, ``follow`` has no effect.
     """
 
     __slots__ = (
         "_answered",
         "_fetch_backoff_s",
         "_latency_s",
-        "_offset_s",
         "_quota",
         "_refused_wall",
         "_retrieval_s",
         "backoff_s",
         "closed_by",
         "closed_until_wall",
+        "offset_s",
     )
 
     def __init__(self) -> None:
@@ -169,7 +172,7 @@ class Bearing:
         self._retrieval_s = 0.0
         self._answered = False
         self._quota: tuple[float, float] = (0.0, 0.0)
-        self._offset_s: float | None = None  # of the wall clock from the monotonic one, when it was read last
+        self.offset_s = nan
 
     def follow(self, now_mono: float, now_wall: float) -> None:
         """Move its Unix times by as much as the wall clock was set; call it before any other method.
@@ -177,12 +180,12 @@ class Bearing:
         So only the monotonic clock times a closure: a wall clock that jumps ahead opens no host sooner.
         """
         offset_s = now_wall - now_mono
-        if self._offset_s is None:
-            self._offset_s = offset_s
-        by_s = offset_s - self._offset_s
+        if isnan(self.offset_s):
+            self.offset_s = offset_s
+        by_s = offset_s - self.offset_s
         if -AGREE_S < by_s < AGREE_S:
             return
-        self._offset_s = offset_s
+        self.offset_s = offset_s
         self.closed_until_wall += by_s
         self._refused_wall += by_s
         interval_s, until_wall = self._quota

@@ -166,9 +166,9 @@ class RememberingPacer(LocalPacer):
         return super()._not_yet(slot, agent)
 
     def _join(
-        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool
+        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, now_mono: float, *, first: bool
     ) -> tuple[Waiter, Timer | None]:
-        waiter, alarm = super()._join(slot, agent, url, max_wait_s, first=first)
+        waiter, alarm = super()._join(slot, agent, url, max_wait_s, now_mono, first=first)
         recall = self._recalls.get(slot)
         if recall is not None and max_wait_s is not None:
             recall.deadlines[waiter] = waiter.joined_mono + max_wait_s, max_wait_s

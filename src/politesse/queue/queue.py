@@ -11,6 +11,7 @@ The way through this folder::
       refusals.py   counts and passes on what is refused
       stalls.py     logs that nothing moves
       waiting.py    a FIFO of tasks
+    taking.py       ``PoliteQueue.turn``: takes a turn on entering, ends it on leaving
     results.py      what the methods of the queue return and raise
     crawl.py        ``PoliteQueue.crawl``: the loop over the queue
       clients.py    aiohttp and httpx, seen alike
@@ -24,7 +25,6 @@ import asyncio
 import inspect
 import math
 import warnings
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._checks import check_least, check_priority, check_wait, wrong_type
@@ -37,12 +37,13 @@ from politesse.queue.clients import client_of
 from politesse.queue.crawl import Crawl, CrawlOptions
 from politesse.queue.dispatch import Dispatcher
 from politesse.queue.patience import Limits
-from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics, check_in_loop
+from politesse.queue.results import QueueClosed, QueueStatistics, check_in_loop
 from politesse.queue.stalls import StallWatch, named
+from politesse.queue.taking import TakingTurn
 from politesse.verdict import Verdict, utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from politesse.origin import StrOrURL
     from politesse.queue.clients import AiohttpStyle, HttpxStyle
@@ -176,8 +177,7 @@ class PoliteQueue(Generic[Item]):
         if not self._is_seen(url):
             self._dispatcher.add(origin, url, item, priority)
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[QueuedTurn[Item], None]:
+    def turn(self) -> TakingTurn[Item]:
         """Wait until some host is ready, and hold a turn there while the block runs.
 
         The pause to the next request counts from the end of the block. However the block ends, the URL is done then:
@@ -189,12 +189,7 @@ class PoliteQueue(Generic[Item]):
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
-        turn, queued = await self._dispatcher.take()
-        try:
-            with turn:
-                yield QueuedTurn(turn, queued.item)
-        finally:
-            self._dispatcher.note_end(turn, queued)
+        return TakingTurn(self._dispatcher)
 
     async def crawl(
         self,
