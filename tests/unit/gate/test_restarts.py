@@ -30,11 +30,13 @@ from tests.support.failures import failures_of
 from tests.support.pacing import Resolving
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle
+from tests.unit.queue.simulated import Reply, SimulatedWeb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse.ports import FetchRequest, FetchResult, Store
+    from politesse.queue import CrawlPage
     from politesse.testing import Answer
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -290,14 +292,17 @@ async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Ma
         asked = {site: await machine.request(gate, url=f"{site}/") for site in sites}
     machine.restart(after_s=0.2)
     visited: dict[str, float] = {}
+
+    async def handle(page: CrawlPage[None], _: Reply) -> None:
+        visited[page.url[:-1]] = machine.clock.wall()
+
     async with machine.gate(KeptStore(machine.records, delay_s, machine.clock)) as gate:
         queue: PoliteQueue[None] = PoliteQueue(gate)
         for site in sites:
             await queue.put(f"{site}/")
-        queue.close()
-        while queue.qsize():
-            async with asyncio.timeout(30), queue.turn() as turn:
-                visited[turn.url[:-1]] = machine.clock.wall()
+        async with asyncio.timeout(30):
+            report = await queue.crawl(SimulatedWeb(), handle)
+    assert (report.pages, report.left) == (10, 0)
     assert visited.keys() == asked.keys()
     assert all(visited[site] >= asked[site] + 0.999 for site in sites)
 
