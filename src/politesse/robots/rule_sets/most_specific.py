@@ -142,21 +142,13 @@ class MostSpecificRuleSet(RuleSet):
     def _longer(self, batch: Batch, target: str, best: int) -> int:
         """Return the place of the first wildcard rule that matches and outranks the one at ``best``, else ``best``."""
         needles, places = batch
-        for needle in needles:
+        for at, needle in enumerate(needles):
             if needle in target:
-                break
-        else:
-            return best
-        ranks, wildcards = self._ranks, self._wildcards
-        least, known = ranks[best], wildcards.known
-        for at in range(needles.index(needle), len(needles)):
-            place = places[at]
-            if (
-                needles[at] in target
-                and ranks[place] > least
-                and (known.get(place) or wildcards.at(place)).matches(target)
-            ):
-                return place
+                place = places[at]
+                if self._ranks[place] > self._ranks[best]:
+                    wildcard = self._wildcards.known.get(place) or self._wildcards.at(place)
+                    if wildcard.matches(target):
+                        return place
         return best
 
     def _decide_rarely(self, target: str) -> Match:
