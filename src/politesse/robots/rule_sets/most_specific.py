@@ -45,7 +45,6 @@ _UNRANKED: Final = b"\x00"  # shared by the files with plain prefixes only: noth
 _EACH_ITSELF: Final = bytes(range(256))  # shared by the files in which each prefix decides where it is the longest
 _NONE_ENCLOSED: Final = bytes(256)  # shared by the files in which no prefix starts with another one
 _MOST_FORMS: Final = 250  # of prefixes that are packed: 0.5 ms to unpack
-_NO_PREFIX: Final = ("~",)  # every target sorts before it; that () is false saves a decision a comparison
 _NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where the tables are built
 
 
@@ -104,7 +103,7 @@ class MostSpecificRuleSet(RuleSet):
         """Return the match of a target in normal form. The hot path: nothing is allocated for a rule that decided."""
         if len(target) > self._unmetered_octets:
             return self._decide_rarely(target)
-        prefixes = self._prefixes or self._unpack()
+        prefixes = self._unpack() if (kept := self._prefixes) is None else kept
         place = bisect_right(prefixes, target)
         while place and not target.startswith(prefixes[place - 1]):
             place = self._enclosing[place - 1]
@@ -172,7 +171,7 @@ class MostSpecificRuleSet(RuleSet):
         target = meter.target
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        prefixes = self._prefixes or self._unpack()
+        prefixes = self._unpack() if (kept := self._prefixes) is None else kept
         place = bisect_right(prefixes, target)
         while place and not target.startswith(prefixes[place - 1]):
             place = self._enclosing[place - 1]
@@ -254,7 +253,7 @@ class MostSpecificRuleSet(RuleSet):
         if len(prefixes) <= len(_NONE_ENCLOSED) and not any(self._enclosing):
             self._enclosing = _NONE_ENCLOSED
         # The patterns of few rules are not packed, and there are no prefixes to unpack where there are none.
-        self._prefixes = None if prefixes and self._table.is_packed else tuple(prefixes) or _NO_PREFIX
+        self._prefixes = None if prefixes and self._table.is_packed else tuple(prefixes)
         best = list(range(len(prefixes)))
         ranks = self._ranks
         if ranks is not _UNRANKED:
