@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
 
 from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import Entry, FileRules
@@ -73,7 +72,7 @@ class RobotsCache(FileCache[Entry]):
         self.reading = ReadingThreads()
         self._dialect = dialect
         self._store = RecordStore(store, timeout_s=options.store_timeout_s, clock=clock, publisher=publisher)
-        self._file_rules: WeakValueDictionary[bytes, FileRules] = WeakValueDictionary()  # by digest of the file
+        self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
@@ -88,6 +87,11 @@ class RobotsCache(FileCache[Entry]):
         """Have an entry made that answers ``agent``, without waiting for it."""
         if not self._closed:
             self._flight(origin, ROBOTS_TXT, agent)
+
+    def shut(self) -> None:
+        """See FileCache."""
+        super().shut()
+        self._file_rules.clear()
 
     async def forget(self, origin: Origin) -> None:
         """Drop what is known about ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
@@ -143,7 +147,7 @@ class RobotsCache(FileCache[Entry]):
             digest += str(origin).encode()  # there the same file says something else to another site
         rules = self._file_rules.get(digest)
         if rules is None:
-            rules = self._file_rules[digest] = FileRules()
+            rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.by_agent.keys():
             compiling = partial(_compile, body, self._dialect, origin, missing)
             compiled = await self.reading.run(compiling) if _is_large(body, missing) else compiling()

@@ -131,6 +131,9 @@ class RuleSet(ABC):
         """
         self.prepare()
 
+    def pack(self) -> None:  # noqa: B027 - most kinds of rule sets hold nothing of the sort
+        """Drop what the next question makes again at little cost."""
+
     @property
     def weight_bytes(self) -> int:
         """See the class."""
