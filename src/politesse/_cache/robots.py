@@ -150,7 +150,8 @@ class RobotsCache(FileCache[Entry]):
             rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.by_agent.keys():
             compiling = partial(_compile, body, self._dialect, origin, missing)
-            compiled = await self.reading.run(compiling) if _is_large(body, missing) else compiling()
+            large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
+            compiled = await self.reading.run(compiling) if large else compiling()
             self.weight_bytes += rules.add(compiled)
         return rules
 
@@ -184,18 +185,9 @@ class RobotsCache(FileCache[Entry]):
         return known
 
 
-def _is_large(body: bytes, agents: frozenset[str]) -> bool:
-    """Whether a file is read in a thread."""
-    return len(body) * len(agents) > _PARSE_IN_THREAD_BYTES
-
-
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
-    large = _is_large(body, agents)
     for rule_set in rules.values():
-        if large:
-            rule_set.prepare()  # here, because this is a thread: a question comes next, on the event loop
-        else:
-            rule_set.prepare_later()
+        rule_set.prepare()  # here, because this may be a thread: a question comes next, on the event loop
     return rules

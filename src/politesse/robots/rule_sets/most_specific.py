@@ -26,9 +26,8 @@ from politesse.origin import MAX_URL_LENGTH
 from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
 from politesse.robots.pattern import is_literal, is_normal, is_plain, match_form, match_normal_url
 from politesse.robots.prefixes import enclosing, flat
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet, bounded
-from politesse.robots.rule_sets.first_question import rows_that_may_match
-from politesse.robots.rule_table import ALLOW, NO_RULE, NO_RULE_MATCH, RuleTable
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.rule_table import ALLOW, NO_RULE, RuleTable
 from politesse.robots.texts import LAST_UNPACKED, packed
 from politesse.robots.wildcard import Wildcard, wildcard_of
 
@@ -47,12 +46,6 @@ _EACH_ITSELF: Final = bytes(range(256))  # shared by the files in which each pre
 _NONE_ENCLOSED: Final = bytes(256)  # shared by the files in which no prefix starts with another one
 _MOST_FORMS: Final = 250  # of prefixes that are packed: 0.5 ms to unpack
 _NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where the tables are built
-_ROW_BYTES: Final = 150  # measured with tracemalloc; without the characters of its value
-# Only files and first targets within these do without tables. At these, the wildcards of a file of 8 KiB take less than
-# a third of the budget of a decision, and the tables no more than three times the memory of the rows.
-_MOST_ROWS: Final = 500
-_MOST_STARS_A_ROW: Final = 2
-_MOST_TARGET: Final = 100
 
 
 class MostSpecificRuleSet(RuleSet):
@@ -75,11 +68,9 @@ class MostSpecificRuleSet(RuleSet):
         "_rooted_heads",
         "_rows",
         "_table",
-        "_waits",
         "_wildcards",
     )
 
-    _waits: bool  # whether the tables wait for the second question
     _prefixes: tuple[str, ...] | None  # None while they are packed
 
     def _match_text(self, url: str) -> Match:
@@ -160,42 +151,11 @@ class MostSpecificRuleSet(RuleSet):
         return best
 
     def _decide_rarely(self, target: str) -> Match:
-        """Decide at the first question, at the second one, for which the tables are built, and within a budget."""
-        rows = self._rows
-        if rows is None:
+        """Decide at the first question, for which the tables are built, and where the work needs a budget."""
+        if self._rows is None:
             return self.decide_metered(Meter(target))
-        if self._waits:
-            self._waits = False
-            match = self._decide_by_rows(rows, target)
-            if match is not None:
-                return match
         self._built()
         return self.decide(target)
-
-    def _decide_by_rows(self, rows: Sequence[FieldRow], target: str) -> Match | None:
-        """Return the match of a target by tables of the few rows that may match it; None if that does not do.
-
-        It does not where all rules might need a budget, because then the answer may be another one.
-        """
-        if len(target) > _MOST_TARGET:
-            return None
-        few = rows_that_may_match(rows, target)
-        if not few:
-            return ROBOTS_TXT_MATCH if target == ROBOTS_TXT else NO_RULE_MATCH
-        if any("%" in row[2] for row in few):
-            return None
-        return MostSpecificRuleSet(few, Directives(), self._matching, self._origin).decide(target)
-
-    def prepare_later(self) -> None:
-        """See ``RuleSet``."""
-        rows = self._rows or ()
-        text = "".join([row[2] for row in rows])
-        is_usual = len(rows) <= _MOST_ROWS and text.count("*") <= _MOST_STARS_A_ROW * len(rows) and text.isascii()
-        if not is_usual or self._matching.implied_allow is not None:
-            self.prepare()
-        else:
-            self._waits = True
-            self._weight_bytes = self._beside_rules_bytes() + len(text) + _ROW_BYTES * len(rows)
 
     def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
         """Return the match of both forms of a target; the work on its escapes is taken from the budget."""
@@ -251,7 +211,6 @@ class MostSpecificRuleSet(RuleSet):
 
     def _compile(self, rows: Sequence[FieldRow]) -> int:
         self._rows: Sequence[FieldRow] | None = rows
-        self._waits = False
         self._prefixes = None
         return _NOT_BUILT
 
