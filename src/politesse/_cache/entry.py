@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from politesse.robots import RuleSet
     from politesse.verdict import Source
 
-# Measured with tracemalloc; without the texts of the source.
-_ENTRY_BYTES: Final = 980
-_FILE_RULES_BYTES: Final = 400
+# Measured with tracemalloc over 3,000 origins, without the texts of the source: the weights sum up to 6 % more than
+# entries and rules take.
+_ENTRY_BYTES: Final = 860
+_FILE_RULES_BYTES: Final = 280
 _NO_RULES: Final[dict[str, RuleSet]] = {}
 _NO_GROUNDS: Final = Grounds("", None, 0.0, None)
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
@@ -150,15 +151,21 @@ class FileEntry:
 class FileRules:
     """The compiled rules of one file, for all origins that have the same file: many have one word for word.
 
+    Args:
+        digest: of the file.
+        known: by digest, the rules of all files of which an entry is kept.
+
     Attributes:
         by_agent: the rules by agent; more come when another agent asks.
         weight_bytes: about how much memory they take.
         entries: how many entries are kept that have them. They count once, with the first of these.
     """
 
-    __slots__ = ("__weakref__", "by_agent", "entries", "weight_bytes")
+    __slots__ = ("_digest", "_known", "by_agent", "entries", "weight_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
+        self._digest = digest
+        self._known = known
         self.by_agent: dict[str, RuleSet] = {}
         self.weight_bytes = _FILE_RULES_BYTES
         self.entries = 0
@@ -170,6 +177,23 @@ class FileRules:
             if self.by_agent.setdefault(agent, rule_set) is rule_set:
                 self.weight_bytes += rule_set.weight_bytes
         return self.weight_bytes - before_bytes if self.entries else 0
+
+    def take_up(self) -> int:
+        """Count one entry more; return about how many bytes more are in memory for it."""
+        self.entries += 1
+        if self.entries > 1:
+            return 0
+        self._known[self._digest] = self
+        return self.weight_bytes
+
+    def let_go(self) -> int:
+        """Count one entry less; return about how many bytes become free."""
+        self.entries -= 1
+        if self.entries:
+            return 0
+        if self._known.get(self._digest) is self:
+            del self._known[self._digest]
+        return self.weight_bytes
 
 
 class Entry(FileEntry):
@@ -216,19 +240,11 @@ class Entry(FileEntry):
 
     def take_up(self) -> int:
         """See FileEntry; rules that another kept entry has count with that one."""
-        rules = self.file_rules
-        if rules is None:
-            return self.own_bytes
-        rules.entries += 1
-        return self.own_bytes if rules.entries > 1 else self.weight_bytes
+        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.take_up()
 
     def let_go(self) -> int:
         """See FileEntry; rules count until the last entry that has them is let go."""
-        rules = self.file_rules
-        if rules is None:
-            return self.own_bytes
-        rules.entries -= 1
-        return self.own_bytes if rules.entries else self.weight_bytes
+        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.let_go()
 
     def answers(self, agent: str) -> bool:
         """Return whether questions of ``agent`` can be answered from it."""

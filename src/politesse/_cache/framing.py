@@ -15,8 +15,12 @@ def framed(version: bytes, content: bytes) -> bytes:
     return version + _digest(content) + content
 
 
-def unframed(version: bytes, data: object) -> bytes:
-    """Return the content of ``data``, which a store has returned.
+def unframed(versions: tuple[bytes, ...], data: object) -> tuple[bytes, bytes]:
+    """Return the version and the content of ``data``, which a store has returned.
+
+    Args:
+        versions: that can be read, the present one first.
+        data: what was returned.
 
     Raises:
         StoreError: if it is no octets, damaged, or of another version.
@@ -24,12 +28,14 @@ def unframed(version: bytes, data: object) -> bytes:
     if not isinstance(data, bytes | bytearray | memoryview):
         raise StoreError(f"a stored record is {data!r:.100}: a store returns bytes, or None")
     octets = bytes(data)
-    if not octets.startswith(version):
-        raise StoreError(f"a stored record starts with {octets[:16]!r}, not with {version!r}: another version wrote it")
+    version = next((version for version in versions if octets.startswith(version)), None)
+    if version is None:
+        problem = f"starts with {octets[:16]!r}, not with {versions[0]!r}"
+        raise StoreError(f"a stored record {problem}: another version wrote it")
     digest, content = octets[len(version) :][:_DIGEST_BYTES], octets[len(version) + _DIGEST_BYTES :]
     if digest != _digest(content):
         raise StoreError("a stored record is damaged: its digest is another")
-    return content
+    return version, content
 
 
 def _digest(content: bytes) -> bytes:

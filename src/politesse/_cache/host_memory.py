@@ -162,7 +162,7 @@ def decode_state(data: object, key: str) -> HostState:
     Raises:
         StoreError: if it is damaged, of another version, or that of another host.
     """
-    content = unframed(_VERSION, data)
+    _, content = unframed((_VERSION,), data)
     try:
         stored = json.loads(content)
         if stored["key"] != key:

@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
 
 from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import Entry, FileRules
@@ -74,7 +73,7 @@ class RobotsCache(FileCache[Entry]):
         self.reading = ReadingThreads()
         self._dialect = dialect
         self._store = RecordStore(store, publisher=publisher)
-        self._file_rules: WeakValueDictionary[bytes, FileRules] = WeakValueDictionary()  # by digest of the file
+        self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
@@ -89,6 +88,11 @@ class RobotsCache(FileCache[Entry]):
         """Have an entry made that answers ``agent``, without waiting for it."""
         if not self._closed:
             self._flight(origin, ROBOTS_TXT, agent)
+
+    def shut(self) -> None:
+        """See FileCache."""
+        super().shut()
+        self._file_rules.clear()
 
     async def forget(self, origin: Origin) -> None:
         """Drop what is known about ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
@@ -144,10 +148,11 @@ class RobotsCache(FileCache[Entry]):
             digest += str(origin).encode()  # there the same file says something else to another site
         rules = self._file_rules.get(digest)
         if rules is None:
-            rules = self._file_rules[digest] = FileRules()
+            rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.by_agent.keys():
             compiling = partial(_compile, body, self._dialect, origin, missing)
-            compiled = await self.reading.run(compiling) if _is_large(body, missing) else compiling()
+            large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
+            compiled = await self.reading.run(compiling) if large else compiling()
             self.weight_bytes += rules.add(compiled)
         return rules
 
@@ -181,18 +186,9 @@ class RobotsCache(FileCache[Entry]):
         return known
 
 
-def _is_large(body: bytes, agents: frozenset[str]) -> bool:
-    """Whether a file is read in a thread."""
-    return len(body) * len(agents) > _PARSE_IN_THREAD_BYTES
-
-
 def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
-    large = _is_large(body, agents)
     for rule_set in rules.values():
-        if large:
-            rule_set.prepare()  # here, because this is a thread: a question comes next, on the event loop
-        else:
-            rule_set.prepare_later()
+        rule_set.prepare()  # here, because this may be a thread: a question comes next, on the event loop
     return rules

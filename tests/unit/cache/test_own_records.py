@@ -21,7 +21,7 @@ def incompressible(octets: int) -> bytes:
     return random.Random(octets).randbytes(octets)
 
 
-@pytest.mark.parametrize("octets", [0, 1, 4_095, 4_096, 500_000])
+@pytest.mark.parametrize("octets", [0, 1, 2_047, 2_048, 500_000])
 def test_a_record_comes_back_as_it_was(octets: int) -> None:
     records, kept = OwnRecords(), record(b"Disallow: /a\n" * (octets // 13) + b"#" * (octets % 13))
     records.save("https://example.com", kept)

@@ -86,7 +86,7 @@ class Machine:
 
     def state(self, key: str = KEY) -> dict[str, object]:
         """Return the state that is kept of a host."""
-        state: dict[str, object] = json.loads(unframed(VERSION, self.records[key]))
+        state: dict[str, object] = json.loads(unframed((VERSION,), self.records[key])[1])
         return state
 
     def change(self, **fields: object) -> None:

@@ -329,47 +329,6 @@ def test_weight_grows_with_rules_and_octets() -> None:
     assert rules(f"disallow: /{'a' * 10_000}").weight_bytes >= one + 10_000
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [f"disallow: /*a*{'b' * 60}{number}" for number in range(100)],
-        [f"disallow: /{'*a' * 2_000}", "allow: /*b"],
-        [f"allow: /{'%' * 4_000}*", "disallow: /"],
-        [f"disallow: /*{'%4' * 20}*{number}" for number in range(100)],
-        [f"disallow: /*a{number}*" for number in range(500)],
-        [f"disallow: /a{number}" for number in range(501)],
-    ],
-    ids=["long needles", "many stars", "many percent signs", "cut escapes", "many wildcards", "many rows"],
-)
-@pytest.mark.parametrize("octets", [2, 60, 100, 101, 20_000])
-def test_a_first_decision_without_tables_reaches_the_bound_where_they_do(lines: list[str], octets: int) -> None:
-    for text in ("a", "ab", "%41", "b"):
-        target = "/" + (text * octets)[: octets - 1]
-        deferred, prepared = rules(*lines), rules(*lines)
-        deferred.prepare_later()
-        prepared.prepare()
-        first, match = deferred.match(target), prepared.match(target)
-        assert (str(first.rule), first.reason, first.bound_reached) == (
-            str(match.rule),
-            match.reason,
-            match.bound_reached,
-        )
-
-
-def test_a_deferred_file_weighs_about_what_its_tables_do() -> None:
-    lines = [f"disallow: /directory/{number}" for number in range(50)]
-    deferred, prepared = rules(*lines), rules(*lines)
-    deferred.prepare_later()
-    assert 0.7 < deferred.weight_bytes / prepared.weight_bytes < 2.0
-
-
-@pytest.mark.parametrize("line", [f"disallow: /{'*a' * 1_000}", f"disallow: /{'ж' * 1_000}"])
-def test_a_file_whose_tables_are_much_larger_than_its_rows_is_not_deferred(line: str) -> None:
-    deferred, prepared = rules(line), rules(line)
-    deferred.prepare_later()
-    assert deferred.weight_bytes == prepared.weight_bytes
-
-
 def test_repr_shows_dialect_rules_and_delay() -> None:
     assert (
         repr(rules("disallow: /a", "crawl-delay: 2")) == f"<RuleSet {Dialect.RFC9309.value}: 1 rules, crawl_delay=2.0>"

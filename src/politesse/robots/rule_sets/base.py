@@ -111,11 +111,10 @@ class RuleSet(ABC):
 
     def prepare(self) -> None:
         """Build the tables and weigh them, which the first question and the first look at the weight would do."""
-        self._weight_bytes = self._built().weight_bytes + self._tables_bytes() + self._beside_rules_bytes()
-
-    def _beside_rules_bytes(self) -> int:
-        return (
+        self._weight_bytes = (
             getsizeof(self)
+            + self._built().weight_bytes
+            + self._tables_bytes()
             + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times))
             + memory_of(self.comments)
             + self.timetable.weight_bytes
@@ -123,13 +122,8 @@ class RuleSet(ABC):
             + (0 if self.site_usage is None else self.site_usage.weight_bytes)
         )
 
-    def prepare_later(self) -> None:
-        """Prepare at the second question, if the first one can do without tables; for files of up to 8 KiB.
-
-        Many sites are asked about once: this saves an eighth of the time of an unknown one. The weight is that of the
-        rows then, which is four fifths of that of the tables in most files.
-        """
-        self.prepare()
+    def pack(self) -> None:  # noqa: B027 - most kinds of rule sets hold nothing of the sort
+        """Drop what the next question makes again at little cost."""
 
     @property
     def weight_bytes(self) -> int:
