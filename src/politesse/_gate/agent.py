@@ -36,7 +36,7 @@ from politesse.robots.pattern import is_plain
 from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from politesse._cache.entry import Entry, FileRules
     from politesse._gate.host_policy import HostPolicy
@@ -322,6 +322,10 @@ class Agent:
             method(ClosedError("the gatekeeper was closed"))
         else:
             closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
+
+    def close_with_gate(self, aclose: Callable[[], Awaitable[None]]) -> None:
+        """Have the close of the gatekeeper wait for the end of ``aclose``."""
+        self.state.closed_with.append(aclose)
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop if another event loop is running than the one to which the gate belongs."""
