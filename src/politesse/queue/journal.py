@@ -48,6 +48,7 @@ logger = logging.getLogger("politesse.queue")
 _ROWS: Final = 100  # resumed at a time: 2 ms
 _DIGESTS: Final = 2_000  # read at a time: 1 ms
 _MAX_BEHIND: Final = 10_000  # changes that wait to be written; then no URL is handed out
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make one each time
 _MAX_INTEGER: Final = 2**63  # and beyond: no integer of SQLite
 
 
@@ -368,4 +369,4 @@ def _digest(url: str) -> int:
 
 
 def _encoded(item: object) -> str:
-    return json.dumps(item, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(item)
