@@ -180,6 +180,11 @@ class Dispatcher(Generic[Item]):
                 self.raise_failure()
             await self.journal.ready()
 
+    async def flush(self) -> None:
+        """Wait until the journal has all that was noted; raises StoreError."""
+        if self.journal is not None:
+            await self.journal.flush()
+
     def _resume(self, rows: Sequence[JournalRow], last: int) -> None:
         """Queue what an earlier run has left; new URLs get numbers from ``last`` on."""
         self.raise_failure()

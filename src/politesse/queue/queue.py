@@ -26,7 +26,7 @@ import asyncio
 import inspect
 import math
 import warnings
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from politesse._checks import check_least, check_priority, check_wait, wrong_type
@@ -34,7 +34,7 @@ from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
 from politesse._tasks import is_ended_with_task
 from politesse._text import counted
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin, url_text
 from politesse.queue.clients import client_of
 from politesse.queue.crawl import Crawl, CrawlOptions
@@ -207,8 +207,7 @@ class PoliteQueue(Generic[Item]):
                 self._dispatcher.forget_if_idle(host)
         if not self._is_seen(url):
             self._dispatcher.add(origin, url, item, priority)
-        if journal is not None:
-            await journal.flush()
+        await self._dispatcher.flush()
 
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
@@ -341,11 +340,15 @@ class PoliteQueue(Generic[Item]):
         options = CrawlOptions(workers, seen, max_pages, on_progress, on_error, stop_on_error)
         dispatcher.crawl = crawl = Crawl(self._agent, dispatcher, client_of(web, self._gate), handle, options)
         try:
-            return await crawl.run()
+            report = await crawl.run()
+            await dispatcher.flush()
+        except BaseException:
+            with suppress(StoreError):  # the log has it; what ended the crawl passes
+                await dispatcher.flush()
+            raise
         finally:
             dispatcher.crawl = None
-            if dispatcher.journal is not None:
-                await dispatcher.journal.flush()
+        return report
 
     async def join(self) -> None:
         """Wait until every URL that was put is done.

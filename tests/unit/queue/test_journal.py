@@ -16,12 +16,13 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper
 from politesse.errors import StoreError
 from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
+from politesse.stores._sqlite_file import Part, SqliteFile
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Refusals
 from tests.unit.queue.simulated import Pages, Reply, SimulatedWeb, follow_links, moved
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from politesse.queue import CrawlReport
@@ -479,6 +480,49 @@ async def test_a_crawl_ends_with_the_write_that_fails_and_the_next_run_goes_on(p
     report = await program(path, web)
     assert report.left == 0
     assert set(web.requests) == PAGES
+
+
+async def test_a_cancellation_passes_though_the_journal_fails(path: Path) -> None:
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        task.cancel()
+        page.put("/1")
+
+    async with run(path) as queue:
+        await queue.put(f"{A}/")
+        change(path, "CREATE TRIGGER full BEFORE INSERT ON queued BEGIN SELECT RAISE(FAIL, 'no room'); END")
+        task = asyncio.create_task(queue.crawl(SimulatedWeb(), handle))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert rows(path) == [f"{A}/"]
+
+
+async def test_the_file_may_have_other_parts(path: Path) -> None:
+    words = Part("words", (("CREATE TABLE words (word TEXT)",),))
+    file = SqliteFile(path, [words])
+
+    def add(connection: sqlite3.Connection, given: Sequence[str]) -> Sequence[None]:
+        connection.executemany("INSERT INTO words VALUES (?)", [(word,) for word in given])
+        return [None] * len(given)
+
+    async with run(path) as queue:
+        await file.write(add, "before")
+        await queue.put(f"{A}/")
+        await file.write(add, "meanwhile")
+        await queue.put(f"{B}/")
+    await file.aclose()
+    assert rows(path) == [f"{A}/", f"{B}/"]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT word FROM words").fetchall() == [("before",), ("meanwhile",)]
+
+
+async def test_a_put_that_waits_for_the_file_may_be_cancelled_and_the_url_is_in_it(path: Path) -> None:
+    async with run(path) as queue, queue:
+        task = asyncio.create_task(queue.put(f"{A}/"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert rows(path) == [f"{A}/"]
 
 
 async def test_a_file_that_is_removed_under_way_is_an_error_and_no_file_with_the_rest_is_made(path: Path) -> None:
