@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -31,6 +32,7 @@ from politesse.fetch.addresses import SystemResolver
 from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
 from politesse.robots import Dialect
+from politesse.stores._location import store_at
 from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class GatekeeperOptions:
     cache: CacheOptions | None
     fetch: FetchOptions | None
     pacing: PacingOptions | None
-    store: Store | None
+    store: Store | str | os.PathLike[str] | None
     session: aiohttp.ClientSession | None
     fetcher: Fetcher | None
     resolver: Resolver | None
@@ -69,7 +71,9 @@ class GatekeeperOptions:
         check_types({"dialect": (self.dialect, Dialect)}, required=True)
         check_types({"cache": (self.cache, CacheOptions), "fetch": (self.fetch, FetchOptions)})
         check_types({"pacing": (self.pacing, PacingOptions), "session": (self.session, aiohttp.ClientSession)})
-        _check_methods({"store": (self.store, "get put delete aclose"), "fetcher": (self.fetcher, "fetch aclose")})
+        if not isinstance(self.store, str | os.PathLike):
+            _check_methods({"store": (self.store, "get put delete aclose")})
+        _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
@@ -135,7 +139,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
     cache = RobotsCache(
         PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
-        options.store if options.store is not None else MemoryStore(),
+        _store(options.store, clock),
         dialect=options.dialect,
         options=cache_options,
         clock=clock,
@@ -161,6 +165,12 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     reservations = Reservations(tdm_files, cache.reading)
     files = files_for(_agent(state, identity, purposes, reservations), max_days=7)
     return GateParts(state, identity, files, tdm_files, reservations, purposes)
+
+
+def _store(given: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:
+    if isinstance(given, str | os.PathLike):
+        return store_at(given, clock=clock)
+    return MemoryStore() if given is None else given
 
 
 def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations) -> Agent:

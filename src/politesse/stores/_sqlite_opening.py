@@ -19,13 +19,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import sqlite3
 import stat
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
+from politesse.stores._sqlite_errors import is_locked, sqlite3, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _APPLICATION_ID: Final = 0x706F6C69  # "poli"
 _FILE_VERSION: Final = 1
+_LOG_BYTES: Final = 16 * 1024 * 1024  # the log is cut to this after a checkpoint: it grows with the largest records
 _PARTS: Final = "CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
 # The files that this process has open, or had open when it was forked: process, device, inode, connection.
@@ -89,44 +90,19 @@ class OpenFile:
         _OPEN.discard(self._registered)
 
 
-def check_path(path: Path) -> None:
-    """Check what can be checked without opening the file.
-
-    Raises:
-        StoreError: the folder is missing or cannot be written to; at the path is something but a regular file, or a
-            file that cannot be written to.
-    """
-    if not path.parent.is_dir():
-        raise StoreError(f"{path} cannot be opened: there is no folder {path.parent}; create it first")
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        mode = None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
-    if mode is not None and stat.S_ISLNK(mode):
-        raise StoreError(f"{path} is a symbolic link, which is not followed: give the path of the file itself")
-    if mode is not None and not stat.S_ISREG(mode):
-        raise StoreError(f"{path} is not a regular file: give the path of a file")
-    if mode is not None and not os.access(path, os.R_OK | os.W_OK):
-        raise StoreError(f"{path} is read-only for this process: a file that keeps something must be writable")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise StoreError(f"the folder {path.parent} is read-only for this process: SQLite writes files beside {path}")
-
-
 def check_file(path: Path, parts: Sequence[Part]) -> None:
     """Check a path, and the file there if there is one, by a connection that cannot write.
 
     Raises:
-        StoreError: the file cannot be used, as for ``check_path``; it is of another program, encrypted or damaged; or a
-            newer politesse wrote it.
+        StoreError: the folder is missing or read-only; at the path is something but a regular file; the file is
+            read-only, of another program, encrypted or damaged; or a newer politesse wrote it.
         Locked: to be tried again.
     """
-    check_path(path)
-    _check_fork(path)
-    if not path.exists() or path.stat().st_size == 0:
-        return
     with _errors_of(path):
+        _check_path(path)
+        _check_fork(path)
+        if not path.exists() or path.stat().st_size == 0:
+            return
         connection = _connect(path, "ro")
         with contextlib.closing(connection):
             if _is_politesse(path, connection):
@@ -146,8 +122,8 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
         Locked: to be tried again.
     """
     check_file(path, parts)
-    _create(path)
     with _errors_of(path):
+        _create(path)
         connection = _connect(path, "rw", busy_timeout_s)
         try:
             _check_followed_no_link(path, connection)
@@ -172,7 +148,7 @@ def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
         StoreError: the file cannot be created or opened; or it is not empty, and so is no such file.
         Locked: another connection holds it.
     """
-    check_path(path)
+    _check_path(path)
     _create(path)
     if path.stat().st_size:
         raise StoreError(f"{path} is not empty, so it is no lock of politesse, and is left as it is")
@@ -187,37 +163,39 @@ def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
     return connection
 
 
-def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return what an error of SQLite means for who uses the file; ``__cause__`` is to be ``error``."""
-    return StoreError(f"{path}: {_MEANINGS.get(primary_code(error), 'SQLite failed')} ({error})")
-
-
-def primary_code(error: sqlite3.Error) -> int:
-    """Return the primary result code of SQLite; -1 for an error of the module."""
-    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF
-
-
-_MEANINGS: Final = {
-    sqlite3.SQLITE_BUSY: "another connection holds its lock",
-    sqlite3.SQLITE_LOCKED: "another connection holds its lock",
-    sqlite3.SQLITE_FULL: "the disk is full; what was acknowledged is kept",
-    sqlite3.SQLITE_READONLY: "the file, its folder or its disk is read-only, or it was moved",
-    sqlite3.SQLITE_CANTOPEN: "the file, or the files -wal and -shm beside it, cannot be opened: permissions, or a link",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "no politesse file: it is encrypted, damaged or of another program, and is left as it is",
-    sqlite3.SQLITE_IOERR: "the disk failed",
-    sqlite3.SQLITE_TOOBIG: "the record is larger than SQLite can keep",
-}
-
-
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        if is_locked(error):
             raise Locked from error
         raise store_error(path, error) from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+
+
+def _check_path(path: Path) -> None:
+    """Check what can be checked without opening the file.
+
+    Raises:
+        StoreError: the folder is missing or cannot be written to; at the path is something but a regular file, or a
+            file that cannot be written to.
+    """
+    if not path.parent.is_dir():
+        raise StoreError(f"{path} cannot be opened: there is no folder {path.parent}; create it first")
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and stat.S_ISLNK(mode):
+        raise StoreError(f"{path} is a symbolic link, which is not followed: give the path of the file itself")
+    if mode is not None and not stat.S_ISREG(mode):
+        raise StoreError(f"{path} is not a regular file: give the path of a file")
+    if mode is not None and not os.access(path, os.R_OK | os.W_OK):
+        raise StoreError(f"{path} is read-only for this process: a file that keeps something must be writable")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise StoreError(f"the folder {path.parent} is read-only for this process: SQLite writes files beside {path}")
 
 
 def _connect(path: Path, mode: str, busy_timeout_s: float = 0.0) -> sqlite3.Connection:
@@ -239,8 +217,6 @@ def _create(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600))
     except FileExistsError:
         return
-    except OSError as error:
-        raise StoreError(f"{path} cannot be created: {error}") from error
 
 
 def _check_fork(path: Path) -> None:
@@ -256,7 +232,7 @@ def _check_fork(path: Path) -> None:
 
 
 def _check_followed_no_link(path: Path, connection: sqlite3.Connection) -> None:
-    """Check that SQLite opened the file of this name; a link may have taken its place since ``check_path``."""
+    """Check that SQLite opened the file of this name; a link may have taken its place since ``_check_path``."""
     folder, name = os.path.split(connection.execute("PRAGMA database_list").fetchone()[2])
     if name != path.name or not path.parent.samefile(folder):
         raise StoreError(f"{path} is a symbolic link, which is not followed: give the path of the file itself")
@@ -269,6 +245,7 @@ def _set_up(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise StoreError(f"{path} lies on a file system without shared memory, which several processes need")
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
     if _is_politesse(path, connection) and not _missing(parts, _check_versions(path, connection, parts)):
         return  # without the lock that writes need
     connection.execute("BEGIN IMMEDIATE")  # from here on nobody else sets up the file
@@ -295,12 +272,22 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         StoreError: it is of another program.
     """
-    number = connection.execute("PRAGMA application_id").fetchone()[0]
+    with contextlib.nullcontext() if connection.in_transaction else _snapshot(connection):
+        number = connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if number == _APPLICATION_ID:
         return True
-    if number == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+    if number == tables == 0:
         return False
     raise StoreError(f"{path} is an SQLite file of another program, and is left as it is: give another path")
+
+
+@contextlib.contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read one state of the file, while others may be setting it up."""
+    connection.execute("BEGIN")
+    yield
+    connection.execute("COMMIT")
 
 
 def _check_versions(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> dict[str, int]:

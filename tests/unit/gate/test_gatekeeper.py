@@ -467,7 +467,7 @@ async def test_policy_set_during_the_fetch_of_robots_txt_denies() -> None:
     "wrong",
     [
         {"store": object()},
-        {"store": "sqlite:///x"},
+        {"store": "mysql:///x"},
         {"fetcher": object()},
         {"session": object()},
         {"cache": {}},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper
+from politesse import ConfigurationError, Gatekeeper, PacingOptions
 from politesse.errors import StoreError
 from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
 from politesse.stores._sqlite_file import Part, SqliteFile
@@ -513,6 +513,19 @@ async def test_the_file_may_have_other_parts(path: Path) -> None:
     assert rows(path) == [f"{A}/", f"{B}/"]
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT word FROM words").fetchall() == [("before",), ("meanwhile",)]
+
+
+async def test_journal_and_store_of_the_gate_share_a_file(path: Path) -> None:
+    fetcher = ScriptedFetcher({A: "User-agent: *\nDisallow: /no"})
+    eager = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+    for _ in range(2):
+        async with Gatekeeper(UA, fetcher=fetcher, store=path, pacing=eager) as gate:
+            queue: PoliteQueue[object] = PoliteQueue(gate, journal=path)
+            await queue.put(f"{A}/1")
+            await queue.put(f"{A}/2")
+            assert await taken_one(queue) in {f"{A}/1", f"{A}/2"}
+    assert rows(path) == []
+    assert len(fetcher.requests) == 1, "the second run has robots.txt from the store"
 
 
 async def test_a_put_that_waits_for_the_file_may_be_cancelled_and_the_url_is_in_it(path: Path) -> None:
