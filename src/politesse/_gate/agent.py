@@ -325,7 +325,11 @@ class Agent:
 
     def close_with_gate(self, aclose: Callable[[], Awaitable[None]]) -> None:
         """Have the close of the gatekeeper wait for the end of ``aclose``."""
-        self.state.closed_with.append(aclose)
+        self.state.closed_with[aclose] = None
+
+    def closed_before_gate(self, aclose: Callable[[], Awaitable[None]]) -> None:
+        """Forget what was given to ``close_with_gate``: it was closed."""
+        self.state.closed_with.pop(aclose, None)
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop if another event loop is running than the one to which the gate belongs."""

@@ -76,7 +76,7 @@ class GateState:
         self.policies: dict[str, HostPolicy] = {}
         # The methods to call at the close, in order; None once the gate is closed.
         self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
-        self.closed_with: list[Callable[[], Awaitable[None]]] = []
+        self.closed_with: dict[Callable[[], Awaitable[None]], None] = {}
         self.allowed = 0
         self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
         self.denied: Counter[Reason] = Counter()  # for all other reasons

@@ -144,6 +144,7 @@ class Dispatcher(Generic[Item]):
             self.fail(QueueClosed(f"the queue was closed, with {counted(self.size, 'URL')} left in it"))
         if self.journal is not None:
             await self.journal.aclose()
+            self._agent.closed_before_gate(self.journal.aclose)
 
     def deferred(self) -> Mapping[Origin, float]:
         """Return the origins that wait for the end of a deferral, and the Unix times at which it ends."""

@@ -10,6 +10,7 @@ import threading
 from contextlib import asynccontextmanager, closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 import pytest
 
@@ -586,6 +587,15 @@ async def test_the_close_of_the_gate_or_of_the_queue_ends_the_thread_and_frees_t
         assert threads() == queue_threads
         assert f"{B}/{by_gate}" in rows(path)
     gc.collect()  # a connection that is still open would warn, and warnings fail
+
+
+async def test_a_gate_keeps_no_queue_that_was_closed_and_its_journal(tmp_path: Path) -> None:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        async with PoliteQueue[object](gate, journal=tmp_path / "crawl.db") as queue:
+            gone = ref(queue._dispatcher.journal)
+        del queue
+        gc.collect()
+        assert gone() is None
 
 
 async def test_close_of_the_queue_ends_workers_that_wait_also_without_a_journal(queue: PoliteQueue[object]) -> None:
