@@ -126,3 +126,8 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
     if isinstance(error, GeneratorExit):
         return _get_running_loop() is None or asyncio.current_task() is not task
     return False
+
+
+def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether ``error`` ends ``task`` itself from outside, or the whole process."""
+    return is_ended_from_outside(error, task) or isinstance(error, KeyboardInterrupt | SystemExit)

@@ -37,7 +37,7 @@ from politesse.verdict import WITHOUT_RULE, Match, Reason, StatesUsage, Verdict,
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from politesse._cache.entry import Entry, FileRules
     from politesse._gate.host_policy import HostPolicy
@@ -351,6 +351,14 @@ class Agent:
             method(ClosedError("the gatekeeper was closed"))
         else:
             closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
+
+    def close_with_gate(self, aclose: Callable[[], Awaitable[None]]) -> None:
+        """Have the close of the gatekeeper wait for the end of ``aclose``."""
+        self.state.closed_with[aclose] = None
+
+    def closed_before_gate(self, aclose: Callable[[], Awaitable[None]]) -> None:
+        """Forget what was given to ``close_with_gate``: it was closed."""
+        self.state.closed_with.pop(aclose, None)
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop if another event loop is running than the one to which the gate belongs."""

@@ -113,6 +113,8 @@ class GateParts:
         async with AsyncExitStack() as closing:  # in reverse order
             for part in (self.state.cache, self.files, self.tdm_files, self.reservations):
                 closing.push_async_callback(part.aclose)
+            for aclose in tuple(self.state.closed_with):
+                closing.push_async_callback(aclose)
             await self.state.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
 
 

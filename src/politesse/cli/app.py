@@ -167,8 +167,10 @@ def filter_(
 
 
 @app.command()
-def crawl(
-    urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")],
+def crawl(  # noqa: PLR0913 - the options of the command
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
+    ] = None,
     agent: Annotated[
         str,
         typer.Option(
@@ -196,8 +198,24 @@ def crawl(
             metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
         ),
     ] = None,
-    store: StoreFile = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
+        ),
+    ] = None,
     *,
+    store: StoreFile = None,
     same_host: Annotated[
         bool,
         typer.Option(
@@ -218,17 +236,20 @@ def crawl(
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
-    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a journal, URLs
+    that are left are not recorded, and a crawl that goes on appends.
     """
     try:
         plan = CrawlPlan.of(
-            urls,
+            urls or [],
             _gate_options(agent, timeout, store),
             agent,
             same_host=same_host,
             max_pages=max_pages,
             workers=workers,
             out=out,
+            journal=journal,
+            resume=resume,
         )
     except ValueError as error:  # InvalidURL and ConfigurationError
         raise typer.BadParameter(str(error)) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from politesse._tasks import is_ended_with_task
 from politesse.queue.results import QueuedTurn
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class TakingTurn(AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[It
         taken, self._taken = self._taken, None
         if taken is not None:
             turn, queued = taken
+            is_broken_off = exc is not None and is_ended_with_task(exc, asyncio.current_task())
             try:
                 turn.__exit__(exc_type, exc, traceback)
             finally:
-                self._dispatcher.note_end(turn, queued)
+                self._dispatcher.note_end(turn, queued, is_broken_off=is_broken_off)

@@ -131,6 +131,16 @@ class SqliteFile:
         result: Result = await self._call(_Call(operation, argument, writes=True))
         return result
 
+    def begin_write(
+        self, operation: Callable[[sqlite3.Connection, Sequence[Argument]], Sequence[Result]], argument: Argument
+    ) -> asyncio.Future[Result]:
+        """Return a future of what ``write`` returns or raises: no task has to live until then.
+
+        Raises:
+            StoreError: the file is closed.
+        """
+        return self._send(_Call(operation, argument, writes=True))
+
     async def aclose(self) -> None:
         """Finish the calls that wait, close the file and end its thread. Later calls raise StoreError."""
         if os.getpid() != self._pid:
@@ -145,6 +155,13 @@ class SqliteFile:
             self._thread.join()  # it has nothing left to do
 
     async def _call(self, call: _Call) -> Any:  # noqa: ANN401 - the result of any operation
+        try:
+            return await self._send(call)
+        except asyncio.CancelledError:
+            call.argument = _ABANDONED  # and its bytes are not kept while a disk hangs
+            raise
+
+    def _send(self, call: _Call) -> asyncio.Future[Any]:
         if self._closed or self._ended.done():
             raise _is_closed(self.path)
         if os.getpid() != self._pid:
@@ -154,11 +171,7 @@ class SqliteFile:
         if self._thread is None:
             self._start_thread()
         self._inbox.put(call)
-        try:
-            return await call.future
-        except asyncio.CancelledError:
-            call.argument = _ABANDONED  # and its bytes are not kept while a disk hangs
-            raise
+        return call.future
 
     def _start_thread(self) -> None:
         worker = _Worker(self.path, self._parts, self._busy_timeout_s, self._inbox, self._ended)

@@ -134,6 +134,35 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
             raise
 
 
+def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
+    """Hold an empty file, which is created if it is missing, until the connection is closed or the process ends.
+
+    Args:
+        path: an absolute path.
+        wait_s: how long to wait for another one that holds it.
+
+    Returns:
+        The connection that holds it; any thread may close it.
+
+    Raises:
+        StoreError: the file cannot be created or opened; or it is not empty, and so is no such file.
+        Locked: another connection holds it.
+    """
+    _check_path(path)
+    _create(path)
+    if path.stat().st_size:
+        raise StoreError(f"{path} is not empty, so it is no lock of politesse, and is left as it is")
+    with _errors_of(path):
+        connection = _connect(path, "rw", wait_s)
+        try:
+            _check_followed_no_link(path, connection)
+            connection.execute("BEGIN EXCLUSIVE")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
     try:
@@ -170,7 +199,13 @@ def _check_path(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str, busy_timeout_s: float = 0.0) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout_s, isolation_level=None)
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,  # used by one thread at a time
+    )
 
 
 def _create(path: Path) -> None:
