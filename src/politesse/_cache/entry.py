@@ -152,19 +152,20 @@ class FileRules:
     """The compiled rules of one file, for all origins that have the same file: many have one word for word.
 
     Args:
-        digest: of the file.
+        digest: see below.
         known: by digest, the rules of all files of which an entry is kept.
 
     Attributes:
+        digest: of the file; where it says something else to each site, of file and site.
         by_agent: the rules by agent; more come when another agent asks.
         weight_bytes: about how much memory they take.
         entries: how many entries are kept that have them. They count once, with the first of these.
     """
 
-    __slots__ = ("_digest", "_known", "by_agent", "entries", "weight_bytes")
+    __slots__ = ("_known", "by_agent", "digest", "entries", "weight_bytes")
 
     def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
-        self._digest = digest
+        self.digest = digest
         self._known = known
         self.by_agent: dict[str, RuleSet] = {}
         self.weight_bytes = _FILE_RULES_BYTES
@@ -183,7 +184,7 @@ class FileRules:
         self.entries += 1
         if self.entries > 1:
             return 0
-        self._known[self._digest] = self
+        self._known[self.digest] = self
         return self.weight_bytes
 
     def let_go(self) -> int:
@@ -191,8 +192,8 @@ class FileRules:
         self.entries -= 1
         if self.entries:
             return 0
-        if self._known.get(self._digest) is self:
-            del self._known[self._digest]
+        if self._known.get(self.digest) is self:
+            del self._known[self.digest]
         return self.weight_bytes
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable
 
-    from politesse._cache.entry import Entry, FileRules
+    from politesse._cache.entry import Entry
     from politesse._gate.host_policy import HostPolicy
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
@@ -305,10 +305,10 @@ class Agent:
         entry = self.state.cache.entries.get(str(origin))
         return None if entry is None else entry.rules.get(self.name)
 
-    def known_file(self, origin: Origin) -> FileRules | None:
-        """Return the rules of the file of ``origin``, the same for the same file; None where there is no file."""
+    def known_file(self, origin: Origin) -> bytes | None:
+        """Return the digest of the file of ``origin``; None where there is no file, or none is known."""
         entry = self.state.cache.entries.get(str(origin))
-        return None if entry is None else entry.file_rules
+        return None if entry is None or entry.file_rules is None else entry.file_rules.digest
 
     def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
         """Return whether ``origin`` states what may make a page wait for longer than ``wait_s``, or be TOO_SLOW."""

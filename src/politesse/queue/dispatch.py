@@ -428,7 +428,7 @@ class Dispatcher(Generic[Item]):
         host, origin = origin_queue.host, origin_queue.origin
         host.push_head(origin_queue)
         file = self._agent.known_file(origin)
-        if not verdict.allowed or file is not origin_queue.sorted_by:
+        if not verdict.allowed or file != origin_queue.sorted_by:
             origin_queue.sorted_by = file
             self._denied.sort(origin_queue)
             self._workers.wake()
