@@ -30,6 +30,7 @@ TOPICS: Final = (
     "asking",
     "pacing",
     "crawling",
+    "restarts",
     "aiohttp",
     "httpx",
     "scrapy",
