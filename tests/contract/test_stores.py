@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import hashlib
+import pathlib
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from politesse.ports import Store
 
 
+GUIDE: Final = (pathlib.Path(__file__).parents[2] / "src/politesse/guides/restarts.md").read_text()
+[EXAMPLE] = re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+
+
 def _memory(_: Path) -> Store:
     return MemoryStore()
 
@@ -27,12 +35,26 @@ def _sqlite(place: Path) -> Store:
     return SqliteStore(place / "robots.db")
 
 
+def _of_the_guide(place: Path) -> Store:
+    namespace: dict[str, Any] = {
+        "asyncio": asyncio,
+        "hashlib": hashlib,
+        "pathlib": pathlib,
+        "secrets": secrets,
+        "StoreError": StoreError,
+    }
+    exec(EXAMPLE, namespace)  # noqa: S102 - a file of this tree
+    store: Store = namespace["FolderStore"](place)
+    return store
+
+
 # Each makes a store; those that keep records beyond the process keep them at the place.
 PERSISTENT: dict[str, Callable[[Path], Store]] = {
     "sqlite": _sqlite,
 }
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": _memory,
+    "of the guide": _of_the_guide,
     **PERSISTENT,
 }
 

@@ -271,6 +271,30 @@ async def test_gates_on_one_store_do_not_overwrite_what_the_other_has_been_asked
         assert answer.not_before == about(closed_wall + 3600)
 
 
+async def test_gate_learns_what_a_host_has_asked_another_for_when_it_begins_with_it(machine: Machine) -> None:
+    async with machine.gate() as one, machine.gate() as other:
+        await machine.request(other, url="https://b.example/")
+        closed_wall = await machine.request(one, 429, retry_after="3600")
+        await settle()
+        answer = await next_start(machine, other)
+        assert isinstance(answer, NotYet)
+        assert answer.not_before == about(closed_wall + 3600)
+
+
+async def test_two_gates_on_one_store_do_not_share_the_pace(machine: Machine) -> None:
+    async with machine.gate() as one, machine.gate() as other:
+        await asyncio.gather(one.check(URL), other.check(URL))
+        await machine.clock.sleep(60)
+        starts = await asyncio.gather(machine.request(one), machine.request(other))
+        assert starts[0] == about(starts[1])
+
+
+async def test_other_files_of_a_site_are_not_kept(machine: Machine) -> None:
+    async with machine.gate() as gate:
+        await gate.datatxt(SITE)
+    assert machine.records.keys() == {SITE, KEY}
+
+
 @pytest.mark.parametrize("scope", ["key", "limit"])
 async def test_address_is_remembered_whatever_the_host(machine: Machine, scope: str) -> None:
     pacing = PacingOptions(key="address") if scope == "key" else PacingOptions(address=Limit(min_delay_s=20.0))
