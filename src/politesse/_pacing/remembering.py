@@ -5,8 +5,9 @@ Theory of operation. A host of which this process knows nothing is recalled befo
     new slot -> all places taken, ``recall`` in the background -> state applied, places free, slot armed
                                                                -> failed, or late: the host counts as asked just now
 
-So nothing else has to know of it: requests wait in line as behind one that is under way, ``try_start`` answers NotYet,
-watchers are called when the host is ready. ``closed_until`` waits for the recall as well.
+So nothing else has to know of it: requests wait in line as behind one that is under way, and ``try_start`` answers
+NotYet. Watchers are called when the host is recalled, ready or not: they may give up a host that is closed for long.
+``closed_until`` waits for the recall as well.
 
 What changes at a host is noted with the memory: a request starts or ends, the host is closed. The memory takes the
 state later, once for several notes, so that a turn costs no more than the note itself.
@@ -204,6 +205,7 @@ class RememberingPacer(LocalPacer):
                 self._apply(slot, state, passed_s)
                 self._refuse_waiters(slot, recall)
                 self._look_at(slot, self._monotonic())  # at once: a timer would cost each host a millisecond
+                self._call_late_watchers(slot)
                 if not recall.ended.done():
                     recall.ended.set_result(None)
 
@@ -223,6 +225,15 @@ class RememberingPacer(LocalPacer):
         if answers is not None:
             slot.heard(now_mono, now_wall).recall(answers, now_wall, slot.options)
             self._reports.closed(slot, now_mono, now_wall)
+
+    def _call_late_watchers(self, slot: Slot) -> None:
+        """Call the watchers whose time has not come: how late it is is known only now, and they may not wait for it."""
+        now_mono = self._monotonic()
+        late = [watcher for watcher in slot.watchers if not self._is_ready(slot, watcher[0], now_mono)]
+        if late:
+            slot.watchers = [watcher for watcher in slot.watchers if watcher not in late]
+            for _, callback in late:
+                callback()
 
     def _refuse_waiters(self, slot: Slot, recall: _Recall) -> None:
         """Raise TooFar in the waiters of which it is known now that their time comes too late."""
