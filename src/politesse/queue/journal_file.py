@@ -19,6 +19,7 @@ from politesse._text import shortened
 from politesse.errors import InvalidURL, StoreError
 from politesse.origin import Origin
 from politesse.queue.journal import Added, Ended, JournalRow, Moved
+from politesse.stores._location import path_at
 from politesse.stores._sqlite_file import Part, SqliteFile
 from politesse.stores._sqlite_opening import Locked, held_file
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from politesse.queue.journal import Change
 
-_URL: Final = "sqlite:///"
 _MAX_SHOWN: Final = 200  # characters of a damaged value
 _LOCK_WAIT_S: Final = 0.5  # a queue that was closed a moment ago, or a process that is just being killed
 
@@ -60,12 +60,11 @@ class SqliteJournal:
         journal: the path, or ``"sqlite:///"`` and the path.
 
     Raises:
-        ConfigurationError: see SqliteFile.
+        ConfigurationError: see SqliteFile, and ``path_at``.
     """
 
     def __init__(self, journal: str | os.PathLike[str]) -> None:
-        path = journal.removeprefix(_URL) if isinstance(journal, str) else journal
-        self._file = SqliteFile(path, [JOURNAL])
+        self._file = SqliteFile(path_at(journal), [JOURNAL])
         self.name = repr(str(self._file.path))
         self._mark = uuid4().hex
         self._lock: sqlite3.Connection | None = None
