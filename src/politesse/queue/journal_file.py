@@ -147,14 +147,14 @@ def _rows(
         for fields in found:
             try:
                 rows.append(_checked_row(fields))
-            except (InvalidURL, TypeError, ValueError) as error:
+            except (InvalidURL, TypeError, ValueError, RecursionError) as error:
                 damages.append(f"number {fields[0]}: {shortened(str(error), _MAX_SHOWN)}")
         results.append((rows, damages, found[-1][0] if found else None))
     return results
 
 
 def _checked_row(fields: tuple[object, ...]) -> JournalRow:
-    """Return a row of ``queued``; raises TypeError or ValueError, which InvalidURL is, if it cannot be queued."""
+    """Return a row of ``queued``; raises TypeError, ValueError or RecursionError if it cannot be queued."""
     number, url, item, priority, hops, attempt = fields
     if not isinstance(number, int) or not isinstance(attempt, int):
         raise TypeError(f"attempt={attempt!r}: not an int")

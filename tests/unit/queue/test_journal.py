@@ -439,7 +439,11 @@ async def test_a_url_that_names_no_file_is_refused_as_it_is_for_a_store(
 
 @pytest.mark.parametrize(
     "damage",
-    ["url = 'no url'", "url = x'00'", "item = '{'", "hops = '3'", "hops = '[3]'", "priority = 'x'", "attempt = 'x'"],
+    [
+        *("url = 'no url'", "url = x'00'", "item = '{'", "hops = '3'", "hops = '[3]'"),
+        *("priority = 'x'", "attempt = 'x'"),
+        *(f"{column} = replace(hex(zeroblob(50000)), '00', '[')" for column in ("item", "hops")),
+    ],
 )
 async def test_a_damaged_row_is_left_as_it_is_and_logged(
     path: Path, damage: str, caplog: pytest.LogCaptureFixture
