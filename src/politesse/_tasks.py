@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from politesse.clock import Clock
+    from politesse.clock import Clock, Timer
 
 _NEVER: Final = float("inf")
+_STALL_S: Final = 0.05  # a timer that is later than this: the event loop stood still
 
 
 class TaskLimit:
@@ -86,19 +87,37 @@ class TaskLimit:
             self.end_at(self.ends_at)
 
 
-async def ends_within(clock: Clock, limit_s: float, work: asyncio.Future[Any]) -> bool:
+async def ends_within(
+    clock: Clock, limit_s: float, work: asyncio.Future[Any], *, again_after_stall: bool = False
+) -> bool:
     """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
 
     Late work is cancelled, and so is the work of a cancelled caller. Its end is not awaited: it may ignore the
     cancellation.
+
+    Args:
+        clock: measures the limit.
+        limit_s: how long the work may take.
+        work: what to wait for.
+        again_after_stall: whether the limit begins again, once, if the event loop stood still when it was over: then
+            the work may have ended, or not even begun, and the event loop has not come to it.
     """
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer: Timer
 
     def end(_: object = None) -> None:
         if not over.done():
             over.set_result(None)
 
-    timer = clock.call_later(limit_s, end)
+    def look() -> None:
+        nonlocal timer
+        if clock.monotonic() - due_mono > _STALL_S and not over.done():
+            timer = clock.call_later(limit_s, end)
+        else:
+            end()
+
+    due_mono = clock.monotonic() + limit_s
+    timer = clock.call_later(limit_s, look if again_after_stall else end)
     work.add_done_callback(end)
     work.add_done_callback(_ignore_error)  # the caller may be cancelled in the same step in which the work fails
     try:

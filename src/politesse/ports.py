@@ -205,8 +205,8 @@ class Store(Protocol):
     ``pace/host/example.com`` or ``pace/address/192.0.2.1``; it is kept in stores that may outlive the process, which is
     all but a MemoryStore. Records are opaque: each names its version and its key, and has a digest.
 
-    Several calls may be under way at once. Each has a time limit (``CacheOptions.store_timeout_s``), after which it is
-    cancelled. A store that is late, or fails three times in a row, is left alone for a while.
+    A gate has up to a thousand calls under way at once. Each has a time limit (``CacheOptions.store_timeout_s``), after
+    which it is cancelled. A store that is late, or fails three times in a row, is left alone for a while.
     """
 
     async def get(self, key: str, /) -> bytes | None:

@@ -13,6 +13,10 @@ A call to a store that is left alone fails at once with StoreLeftAlone, and so d
 and fails in it. That is not published: the failure with which the pause begins says how long it takes. So a store that
 hangs is reported once, however many calls wait for it.
 
+A busy store is no hanging one. At most ``_AT_ONCE`` calls are under way, and the others wait for their place in the
+order in which they came; the limit of a call begins with the call. If the event loop stood still when the limit was
+over, it begins again, once: the answer may be there, and nobody has looked at it yet.
+
 What a store raises that is neither a StoreError nor late is an error of its program: it is raised, and pauses nothing.
 """
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_AT_ONCE: Final = 1_000  # calls: as many as SqliteStore serves together
 _FAILURES: Final = 3
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -65,6 +70,7 @@ class GuardedStore:
         self._in_memory = type(store) is MemoryStore  # it never waits; a subclass may
         self.outlives = not self._in_memory
         self.closed = False
+        self._places = asyncio.Semaphore(_AT_ONCE)
         self._pending: set[asyncio.Task[Any]] = set()
         self._failures = 0
         self._pauses = 0  # in a row
@@ -128,6 +134,10 @@ class GuardedStore:
     async def _guarded(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:
         if self._in_memory:
             return await call()
+        async with self._places:
+            return await self._called(call, calls)
+
+    async def _called(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int) -> Result:
         if self.closed:
             raise StoreLeftAlone("the store is closed")
         trial = self._pauses > 0
@@ -179,7 +189,7 @@ class GuardedStore:
         if self._in_memory:
             return await work
         task = self.run(work)
-        if not await ends_within(self._clock, calls * self._timeout_s, task):
+        if not await ends_within(self._clock, calls * self._timeout_s, task, again_after_stall=True):
             raise _StoreLate(f"the store took longer than store_timeout_s={self._timeout_s:g}")
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None or isinstance(error, Exception):

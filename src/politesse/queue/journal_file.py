@@ -19,6 +19,7 @@ from politesse._text import shortened
 from politesse.errors import InvalidURL, StoreError
 from politesse.origin import Origin
 from politesse.queue.journal import Added, Ended, JournalRow, Moved
+from politesse.stores._location import path_at
 from politesse.stores._sqlite_file import Part, SqliteFile
 from politesse.stores._sqlite_opening import Locked, held_file
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from politesse.queue.journal import Change
 
-_URL: Final = "sqlite:///"
 _MAX_SHOWN: Final = 200  # characters of a damaged value
 _LOCK_WAIT_S: Final = 0.5  # a queue that was closed a moment ago, or a process that is just being killed
 
@@ -60,12 +60,11 @@ class SqliteJournal:
         journal: the path, or ``"sqlite:///"`` and the path.
 
     Raises:
-        ConfigurationError: see SqliteFile.
+        ConfigurationError: see SqliteFile, and ``path_at``.
     """
 
     def __init__(self, journal: str | os.PathLike[str]) -> None:
-        path = journal.removeprefix(_URL) if isinstance(journal, str) else journal
-        self._file = SqliteFile(path, [JOURNAL])
+        self._file = SqliteFile(path_at(journal), [JOURNAL])
         self.name = repr(str(self._file.path))
         self._mark = uuid4().hex
         self._lock: sqlite3.Connection | None = None
@@ -148,14 +147,14 @@ def _rows(
         for fields in found:
             try:
                 rows.append(_checked_row(fields))
-            except (InvalidURL, TypeError, ValueError) as error:
+            except (InvalidURL, TypeError, ValueError, RecursionError) as error:
                 damages.append(f"number {fields[0]}: {shortened(str(error), _MAX_SHOWN)}")
         results.append((rows, damages, found[-1][0] if found else None))
     return results
 
 
 def _checked_row(fields: tuple[object, ...]) -> JournalRow:
-    """Return a row of ``queued``; raises TypeError or ValueError, which InvalidURL is, if it cannot be queued."""
+    """Return a row of ``queued``; raises TypeError, ValueError or RecursionError if it cannot be queued."""
     number, url, item, priority, hops, attempt = fields
     if not isinstance(number, int) or not isinstance(attempt, int):
         raise TypeError(f"attempt={attempt!r}: not an int")

@@ -294,7 +294,7 @@ def _check_versions(path: Path, connection: sqlite3.Connection, parts: Sequence[
     """Return the version of each part in the file.
 
     Raises:
-        StoreError: a newer politesse wrote the file, or one of ``parts``.
+        StoreError: a newer politesse wrote the file, or one of ``parts``; or a version is no number.
     """
     newer = f"{path} was written by a newer politesse, and is left as it is: upgrade politesse, or give another path"
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -303,6 +303,8 @@ def _check_versions(path: Path, connection: sqlite3.Connection, parts: Sequence[
     versions = dict(connection.execute("SELECT name, version FROM parts").fetchall())
     for part in parts:
         found = versions.get(part.name, 0)
+        if not isinstance(found, int):
+            raise StoreError(f"{path} is damaged: the version of {part.name} is {found!r:.100}")
         if found > part.version:
             raise StoreError(f"{newer} ({part.name} version {found}, known up to {part.version})")
     return versions

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, Reason
+from politesse import CacheOptions, Gatekeeper, Reason
 from politesse.errors import StoreError
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
@@ -167,3 +168,62 @@ async def test_close_writes_the_record_of_a_check_that_was_answered() -> None:
     assert SITE in store.records
     assert "pace/host/example.com" in store.records
     assert store.calls[-1] == ("aclose", "")
+
+
+class BusyStore(KeptStore):
+    """A KeptStore that serves a thousand calls at a time, as SqliteStore does; the others wait."""
+
+    def __init__(self, records: dict[str, bytes], delay_s: float, clock: ManualClock) -> None:
+        super().__init__(records, delay_s, clock)
+        self.places = asyncio.Semaphore(1_000)
+
+    async def call(self, method: str, key: str) -> None:
+        async with self.places:
+            await super().call(method, key)
+
+
+async def test_calls_that_wait_for_a_busy_store_are_not_late() -> None:
+    records: dict[str, bytes] = {}
+    urls = [f"https://h{place}.example/" for place in range(3_000)]
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock(), store=KeptStore(records)) as gate:
+        await asyncio.gather(*(gate.check(url) for url in urls))
+    clock = ManualClock(autojump=True)
+    fetcher = ScriptedFetcher()
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=BusyStore(records, 4.9, clock)) as gate:
+        failures = failures_of(gate)
+        assert all(await asyncio.gather(*(gate.check(url) for url in urls)))
+    assert failures == []
+    assert fetcher.requests == []
+
+
+async def test_ten_thousand_calls_to_a_store_that_hangs_wait_for_one_limit() -> None:
+    clock = ManualClock(autojump=True)
+    store = FailingStore({}, "get", "put")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store) as gate:
+        failures = failures_of(gate)
+        await asyncio.gather(*(gate.check(f"https://h{place}.example/") for place in range(10_000)))
+        assert clock.monotonic() <= 5.0
+        store.release.set()
+    assert len(failures) == 1
+
+
+@pytest.mark.realtime
+async def test_time_in_which_the_event_loop_stood_still_makes_no_store_late() -> None:
+    class SteppingStore(KeptStore):
+        async def call(self, method: str, key: str) -> None:
+            await super().call(method, key)
+            if method == "get":
+                time.sleep(0.2)  # noqa: ASYNC251 - the event loop stands still
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    records: dict[str, bytes] = {}
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), store=KeptStore(records)) as gate:
+        await gate.check(SITE)
+    fetcher = ScriptedFetcher()
+    options = CacheOptions(store_timeout_s=0.05)
+    async with Gatekeeper(UA, fetcher=fetcher, cache=options, store=SteppingStore(records)) as gate:
+        failures = failures_of(gate)
+        assert await gate.check(SITE)
+    assert failures == []
+    assert fetcher.requests == []

@@ -417,8 +417,33 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
+    ("journal", "problem"),
+    [
+        ("sqlite:crawl.db", "no such kind of file"),
+        ("sqlite://crawl.db", "no such kind of file"),
+        ("redis://localhost/0", "no such kind of file"),
+        ("sqlite:///crawl.db?timeout=5", "options in the URL are not known"),
+        ("sqlite:///", "give the path of a file"),
+        ("sqlite:///:memory:", "give the path of a file"),
+    ],
+)
+async def test_a_url_that_names_no_file_is_refused_as_it_is_for_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
+        with pytest.raises(ConfigurationError, match=problem):
+            PoliteQueue(gate, journal=journal)
+    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - an empty folder
+
+
+@pytest.mark.parametrize(
     "damage",
-    ["url = 'no url'", "url = x'00'", "item = '{'", "hops = '3'", "hops = '[3]'", "priority = 'x'", "attempt = 'x'"],
+    [
+        *("url = 'no url'", "url = x'00'", "item = '{'", "hops = '3'", "hops = '[3]'"),
+        *("priority = 'x'", "attempt = 'x'"),
+        *(f"{column} = replace(hex(zeroblob(50000)), '00', '[')" for column in ("item", "hops")),
+    ],
 )
 async def test_a_damaged_row_is_left_as_it_is_and_logged(
     path: Path, damage: str, caplog: pytest.LogCaptureFixture

@@ -381,6 +381,16 @@ async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
     SqliteFile(path, [WORDS])
 
 
+async def test_a_version_that_is_no_number_is_a_damage(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE parts SET version = 'one'")
+    with pytest.raises(ConfigurationError, match="is damaged: the version of words is 'one'"):
+        SqliteFile(path, [WORDS])
+
+
 async def test_a_file_of_a_newer_format_is_left_as_it_is(path: Path) -> None:
     file = SqliteFile(path, [WORDS])
     await file.write(add, "polite")
