@@ -27,6 +27,7 @@ from benchmarks import (
     scrapy,
     session,
     stalls,
+    stores,
     turn,
 )
 from benchmarks.agreement import Disagreement
@@ -49,6 +50,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "memory": origin_memory.run,
     "stalls": stalls.run,
     "growth": growth.run,
+    "stores": stores.run,
     "crawl": crawl.run,
     "hostile": hostile.run,
     "pacing": pacing.run,

@@ -47,6 +47,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     "cold/Protego.parse": Target("unseen origins a second, against GETs with Protego.parse", 1.1, 1.3),
     "memory/origin": Target("memory a cached origin, explain working", 8.0, 5.0),
     "memory/held": Target("origins held by the default bound, before the first re-parse", 10_000, 20_000),
+    "stores/origin": Target("bytes an origin in the file of a SqliteStore, kB", 1.2, 1.0),
+    "stores/hit": Target("peek with a SqliteStore, against a MemoryStore", 1.05, 1.02),
     "stalls/longest": Target("longest stall of the loop, hostile file and URL", 5.0, 2.0),
 }
 

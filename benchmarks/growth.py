@@ -45,6 +45,8 @@ _SPARE_SHARE: Final = 2
 """Origins stop where less than one part in so many of the free memory would be left."""
 
 _BYTES_AN_ORIGIN: Final = 12_000
+_TOUCHED: Final = 24
+"""Objects that a peek reads of an origin: entry, clock readings, rules, tables, prefixes, match, source."""
 
 
 class Step(NamedTuple):
@@ -61,14 +63,17 @@ def run(settings: Settings) -> Iterator[Reported]:
     """Yield the report."""
     yield from _reported("rules", "rules", _RULE_COSTS, _of_rules(settings))
     yield from _reported("octets", "octets of the file", _OCTET_COSTS, _of_octets(settings))
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawning, max_tasks_per_child=1) as process:
         steps = process.submit(_of_origins, settings).result()
+        touched = process.submit(_touching, [step.size for step in steps], settings).result()
+    steps = [Step(step.size, (*step.costs, touch_us)) for step, touch_us in zip(steps, touched, strict=True)]
     yield from _reported("origins", "origins", _ORIGIN_COSTS, steps)
 
 
 _RULE_COSTS: Final = ("us a decision", "us to parse and compile", "kB of rules")
 _OCTET_COSTS: Final = ("us to parse and compile", "us to parse, no rules compiled", "kB of RobotsTxt")
-_ORIGIN_COSTS: Final = ("us a peek", "us to check a new one", "MB resident")
+_ORIGIN_COSTS: Final = ("us a peek", "us to check a new one", "MB resident", "us to touch as many objects")
 
 
 def _doubling(least: int, most: int) -> list[int]:
@@ -206,6 +211,34 @@ async def _cache_origins(settings: Settings) -> list[Step]:
             gc.collect()
             steps.append(Step(size, (median(peeked_us), checked_us, (resident_bytes() - before) / 1e6)))
     return steps
+
+
+def _touching(sizes: Sequence[int], settings: Settings) -> list[float]:
+    """Return the microseconds to find an origin in a dict and touch as many objects as a peek does, in plain Python.
+
+    It is the control of ``us a peek``: what grows alike in both is what the processor waits for memory.
+    """
+    known: dict[str, tuple[tuple[int, str], ...]] = {}
+    touched_us: list[float] = []
+    for size in sizes:
+        for number in range(len(known), size):
+            # Each object has a cache line of its own, or two, as those of an entry.
+            known[url_of(number, "")] = tuple([(number, f"/{at}-{number}") for at in range(_TOUCHED // 2)])
+        gc.collect()
+        touched_us.append(median([_touch_us(known, f"{settings.seed}/{number}") for number in range(settings.rounds)]))
+    return touched_us
+
+
+def _touch_us(known: dict[str, tuple[tuple[int, str], ...]], seed: str) -> float:
+    random = Random(seed)
+    urls = [url_of(random.randrange(len(known)), f"/{trail(random, 1, 4)}-{at}") for at in range(_QUESTIONS)]
+
+    def touch() -> None:
+        for url in urls:
+            for _, text in known[url[: url.find("/", 8)]]:
+                url.startswith(text)
+
+    return 1e6 * cpu_seconds(touch) / len(urls)
 
 
 def _fits(origins: int) -> bool:

@@ -56,9 +56,14 @@ class Questions:
     seed: int
 
     def prepare(self, round_number: int) -> dict[tuple[str, Hashable], Task]:
-        """Return the tasks of a round; each contender has URLs of its own, equal to those of the others."""
+        """Return the tasks of a round; each contender has URLs of its own, equal to those of the others.
+
+        Each round another contender comes first: the first one finds the caches of the processor cold.
+        """
         tasks = {name: self._tasks(asker, round_number) for name, asker in self.askers.items()}
-        return {(name, part): tasks[name][part] for part in _PARTS for name in tasks if part in tasks[name]}
+        first = round_number % len(tasks)
+        names = [*tasks][first:] + [*tasks][:first]
+        return {(name, part): tasks[name][part] for part in _PARTS for name in names if part in tasks[name]}
 
     def _tasks(self, asker: Asker, round_number: int) -> dict[Part, Task]:
         work: dict[Part, list[tuple[Bound, str]]] = {}

@@ -54,9 +54,11 @@ if TYPE_CHECKING:
 GATE: Final = logging.getLogger("politesse.gate")
 """The logger of decisions; asked for its level before the event of a denial is made."""
 
+PACING: Final = logging.getLogger("politesse.pacing")
+"""The logger of pacers."""
+
 _ROOT: Final = logging.getLogger("politesse")
 _CACHE: Final = logging.getLogger("politesse.cache")
-_PACING: Final = logging.getLogger("politesse.pacing")
 _ROOT.addHandler(logging.NullHandler())  # a library prints nothing unless the program wants it
 
 _LONG_S: Final = 900.0  # what a site is closed for until a person has to know
@@ -132,9 +134,9 @@ class EventLog:
             case MatchingBounded() | LongDelay():
                 self._bound_reached(event)
             case FleetAway(server, error):
-                _PACING.warning("%s is away: no request starts until it is back (%s)", _Shown(server), _Shown(error))
+                PACING.warning("%s is away: no request starts until it is back (%s)", _Shown(server), _Shown(error))
             case FleetBack(server, away_s):
-                _PACING.warning("%s is back after %.1f s", _Shown(server), away_s)
+                PACING.warning("%s is back after %.1f s", _Shown(server), away_s)
             case _:
                 self._paced(event)
 
@@ -179,6 +181,8 @@ class EventLog:
 
     def _ends_trouble(self, origin: Origin) -> bool:
         """Return whether robots.txt was unreachable until now, and forget that."""
+        if not (self._closed or self._known):
+            return False  # nothing was in trouble yet: this saves 3 us of each unknown origin
         spells = [(origin, _LONG_S), (origin, "kept")]
         was_kept = spells[1] in self._known
         for spell in spells:
@@ -203,35 +207,35 @@ class EventLog:
         level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
         closed = _Shown(event.host), _Time(event.until_wall), event.closed_s
         if event.status is None or not event.url:
-            _PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
+            PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
         else:
             text = "%s is closed until %s, for %.0f s, by %d for %s (%s)"
-            _PACING.log(level, text, *closed, event.status, _Shown(event.url), event.bound_by)
+            PACING.log(level, text, *closed, event.status, _Shown(event.url), event.bound_by)
 
     def _paced(self, event: Event) -> None:
         match event:
             case HostClosed():
                 self._host_closed(event)
             case HostOpened(host):
-                _PACING.info("%s is open again", _Shown(host))
+                PACING.info("%s is open again", _Shown(host))
             case LongWait(host, url, wait_s, bound_by, held_by):
                 held = f", held by {_Shown(held_by)}" if held_by else ""
                 text = "%s waits for a turn at %s, for %.0f s or longer: %s%s"
-                _PACING.info(text, _Shown(url), _Shown(host), wait_s, bound_by, held)
+                PACING.info(text, _Shown(url), _Shown(host), wait_s, bound_by, held)
             case TurnExpired(host, url, held_s):
                 text = "The turn of %s has ended after max_turn_s, %.0f s: %s serves the next request"
-                _PACING.warning(text, _Shown(url), held_s, _Shown(host))
+                PACING.warning(text, _Shown(url), held_s, _Shown(host))
             case TurnDropped(host, url):
                 text = "The turn of %s was dropped before its end: use it with `async with`. %s serves the next request"
-                _PACING.warning(text, _Shown(url), _Shown(host))
+                PACING.warning(text, _Shown(url), _Shown(host))
             case HeaderOverruled(host, field, value, applied_s):
                 if self._is_new(host, field):
                     done = "it is ignored" if applied_s is None else f"the host is closed for {applied_s:.0f} s instead"
                     text = "%s sent a %s that is unreadable, too short or too long, %s: %s"
-                    _PACING.info(text, _Shown(host), field, _Shown(value), done)
+                    PACING.info(text, _Shown(host), field, _Shown(value), done)
             case AddressNotFound(host, error):
                 if self._is_new(host, "address"):
-                    _PACING.info("%s is paced by its name: it has no address (%s)", _Shown(host), _Shown(error))
+                    PACING.info("%s is paced by its name: it has no address (%s)", _Shown(host), _Shown(error))
             case _:
                 pass  # an event of a program that publishes its own
 

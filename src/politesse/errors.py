@@ -12,7 +12,7 @@
     ├── ClosedError             the gatekeeper is closed (also a RuntimeError)
     │   └── QueueClosed         the queue is closed, and empty for a reader
     ├── WrongEventLoop          the gatekeeper belongs to another event loop, or none runs (also a RuntimeError)
-    ├── StoreError              a store could not read or write a record
+    ├── StoreError              a store, or the journal of a queue, could not be read or written
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
     ├── PageFailed              a crawl gives up a URL because of what its server answered
@@ -114,7 +114,7 @@ class WrongEventLoop(PolitesseError, RuntimeError):
 
 
 class StoreError(PolitesseError):
-    """A store could not read or write a record; ``__cause__`` is the lower library's error.
+    """A store, or the journal of a queue, could not be read or written; ``__cause__`` is the lower library's error.
 
     >>> issubclass(StoreError, PolitesseError)
     True

@@ -61,7 +61,7 @@ class ComponentFailed(Event):
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
 
     Attributes:
-        origin: the origin in question; None for a store that does not close in time.
+        origin: the origin in question; None for a store that does not close in time, or fails on what a host asked for.
         component: ``"fetcher"``, ``"store"``, ``"cache"``, or ``"files"`` for files beside robots.txt.
         error: the exception that was raised.
     """

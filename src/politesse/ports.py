@@ -198,7 +198,16 @@ class Fetcher(Protocol):
 
 
 class Store(Protocol):
-    """Keeps records by origin. It may drop any record at any time."""
+    """Keeps records by key. It may drop any record at any time.
+
+    Keys are text, in any script and up to some hundred characters. The record of a robots.txt has the origin as its
+    key, as in ``https://example.com``. What a host has asked for, as a Retry-After, has ``pace/SCOPE/NAME``, as in
+    ``pace/host/example.com`` or ``pace/address/192.0.2.1``; it is kept in stores that may outlive the process, which is
+    all but a MemoryStore. Records are opaque: each names its version and its key, and has a digest.
+
+    A gate has up to a thousand calls under way at once. Each has a time limit (``CacheOptions.store_timeout_s``), after
+    which it is cancelled. A store that is late, or fails three times in a row, is left alone for a while.
+    """
 
     async def get(self, key: str, /) -> bytes | None:
         """Return the record, or None.

@@ -3,28 +3,70 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import hashlib
+import pathlib
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from politesse.errors import StoreError
 from politesse.origin import Origin
-from politesse.stores.memory import MemoryStore
+from politesse.stores import MemoryStore, SqliteStore
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from politesse.ports import Store
 
-STORES: dict[str, Callable[[], Store]] = {
-    "memory": MemoryStore,
+
+GUIDE: Final = (pathlib.Path(__file__).parents[2] / "src/politesse/guides/restarts.md").read_text()
+[EXAMPLE] = re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+
+
+def _memory(_: Path) -> Store:
+    return MemoryStore()
+
+
+def _sqlite(place: Path) -> Store:
+    return SqliteStore(place / "robots.db")
+
+
+def _of_the_guide(place: Path) -> Store:
+    namespace: dict[str, Any] = {
+        "asyncio": asyncio,
+        "hashlib": hashlib,
+        "pathlib": pathlib,
+        "secrets": secrets,
+        "StoreError": StoreError,
+    }
+    exec(EXAMPLE, namespace)  # noqa: S102 - a file of this tree
+    store: Store = namespace["FolderStore"](place)
+    return store
+
+
+# Each makes a store; those that keep records beyond the process keep them at the place.
+PERSISTENT: dict[str, Callable[[Path], Store]] = {
+    "sqlite": _sqlite,
+}
+STORES: dict[str, Callable[[Path], Store]] = {
+    "memory": _memory,
+    "of the guide": _of_the_guide,
+    **PERSISTENT,
 }
 
 KEY = "https://example.com"
 
+stores = pytest.mark.parametrize("make", STORES.values(), ids=STORES)
+persistent_stores = pytest.mark.parametrize("make", PERSISTENT.values(), ids=PERSISTENT)
+
 
 @pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    made = STORES[request.param]()
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    made = STORES[request.param](tmp_path)
     yield made
     await made.aclose()
 
@@ -67,8 +109,8 @@ async def test_deleting_a_missing_record_does_nothing(store: Store) -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [b"", b"\x00", bytes(range(256)), b"\r\n\x1a\xff\xfe", b"politesse/1 ", b"x" * 1_000_000],
-    ids=["empty", "NUL", "every octet", "line ends", "version", "a megabyte"],
+    [b"", b"\x00", bytes(range(256)), b"\r\n\x1a\xff\xfe", b"politesse/1 ", b"x" * 1_000_000, b"\x00" * 20_000_000],
+    ids=["empty", "NUL", "every octet", "line ends", "version", "a megabyte", "twenty megabytes"],
 )
 async def test_any_octets_come_back_as_they_were(store: Store, record: bytes) -> None:
     await store.put(KEY, record)
@@ -125,6 +167,104 @@ async def test_concurrent_writes_of_one_key_keep_one_whole_record(store: Store) 
     assert await store.get(KEY) in records
 
 
-@pytest.mark.parametrize("make", STORES.values(), ids=STORES)
-async def test_an_unused_store_can_be_closed(make: Callable[[], Store]) -> None:
-    await make().aclose()
+async def test_any_text_is_a_key_of_its_own(store: Store) -> None:
+    keys = ["", "\x00", "a\x00", "a\x00b", "a", "ä", "a\u0308", "\ud800", "\udfff", "\U0001f916", "%00", "x" * 10_000]
+    for number, key in enumerate(keys):
+        await store.put(key, b"%d" % number)
+    assert [await store.get(key) for key in keys] == [b"%d" % number for number in range(len(keys))]
+    await store.delete("\ud800")
+    assert await store.get("\ud800") is None
+    assert await store.get("\udfff") == b"8"
+
+
+async def test_a_cancelled_caller_harms_no_other(store: Store) -> None:
+    tasks = [asyncio.create_task(store.put(f"key-{number}", b"record")) for number in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[::3]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {repr(result) for at, result in enumerate(results) if at % 3} == {"None"}
+    for number in range(30):
+        record = await store.get(f"key-{number}")
+        assert record == b"record" or (number % 3 == 0 and record is None)
+
+
+@stores
+async def test_an_unused_store_can_be_closed(make: Callable[[Path], Store], tmp_path: Path) -> None:
+    await make(tmp_path).aclose()
+
+
+@stores
+async def test_a_store_can_be_closed_twice_and_by_two_tasks(make: Callable[[Path], Store], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    await store.put(KEY, b"record")
+    await asyncio.gather(store.aclose(), store.aclose())
+    await store.aclose()
+
+
+@persistent_stores
+async def test_a_closed_store_raises_a_store_error(make: Callable[[Path], Store], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    await store.put(KEY, b"record")
+    await store.aclose()
+    for late in (store.get(KEY), store.put(KEY, b"late"), store.delete(KEY)):
+        with pytest.raises(StoreError, match="closed"):
+            await late
+
+
+@persistent_stores
+async def test_closing_finishes_the_calls_under_way(make: Callable[[Path], Store], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    puts = [asyncio.create_task(store.put(f"key-{number}", b"record")) for number in range(100)]
+    await settle()
+    await store.aclose()
+    await asyncio.gather(*puts)
+    store = make(tmp_path)
+    assert [await store.get(f"key-{number}") for number in range(100)] == [b"record"] * 100
+    await store.aclose()
+
+
+@persistent_stores
+async def test_records_are_there_when_the_store_is_made_again(make: Callable[[Path], Store], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    await store.put(KEY, b"first")
+    await store.put(KEY, b"kept")
+    await store.put("https://gone.example", b"record")
+    await store.delete("https://gone.example")
+    await store.aclose()
+    store = make(tmp_path)
+    assert await store.get(KEY) == b"kept"
+    assert await store.get("https://gone.example") is None
+    await store.aclose()
+
+
+@persistent_stores
+async def test_what_one_store_acknowledged_another_at_the_same_place_sees(
+    make: Callable[[Path], Store], tmp_path: Path
+) -> None:
+    first, second = make(tmp_path), make(tmp_path)
+    for turn in range(20):
+        writer, reader = (first, second) if turn % 2 else (second, first)
+        await writer.put(KEY, b"%d" % turn)
+        assert await reader.get(KEY) == b"%d" % turn
+    await first.delete(KEY)
+    assert await second.get(KEY) is None
+    await first.aclose()
+    await second.put(KEY, b"alone")
+    assert await second.get(KEY) == b"alone"
+    await second.aclose()
+
+
+@persistent_stores
+async def test_stores_at_one_place_write_at_the_same_time(make: Callable[[Path], Store], tmp_path: Path) -> None:
+    several = [make(tmp_path) for _ in range(4)]
+
+    async def write(store: Store, name: int) -> None:
+        for number in range(50):
+            await store.put(f"{name}-{number}", b"%d" % number)
+
+    await asyncio.gather(*(write(store, name) for name, store in enumerate(several)))
+    for name in range(4):
+        for number in range(50):
+            assert await several[-1 - name].get(f"{name}-{number}") == b"%d" % number
+    await asyncio.gather(*(store.aclose() for store in several))

@@ -37,6 +37,7 @@ PRINTED = {
     "cold": ("cold: unseen origins", ["cold/GETs", "cold/Protego.parse"]),
     "memory": ("memory: 400 cached origins", ["memory/origin", "memory/held"]),
     "stalls": ("hostile: the longest stall", ["stalls/longest"]),
+    "stores": ("stores: reads from 100 tasks", ["stores/origin", "stores/hit"]),
     "growth": ("growth: in one doubling of origins", []),
     "hostile": ("hostile: one decision; P octets", []),
     "fleet": ("fleet: 5 hosts", []),

@@ -29,6 +29,7 @@ ROBOTS: Final = [
     503,
 ]
 POLICIES: Final = [None, HostPolicy(deny=True, reason="no"), HostPolicy(exempt=True, reason="ours"), HostPolicy()]
+ATTRIBUTES: Final = ("url", "agent", "allowed", "source", "age_s", "note", "site_usage")
 TARGETS: Final = st.one_of(
     st.sampled_from(
         ["/robots.txt", "/%72obots.txt", "/./robots.txt", "", "?", "/a", "/a/b?q", "/é", "/%c3%a9", "/x.gif"]
@@ -45,7 +46,7 @@ def _told(peek: Callable[[str], Verdict | None], url: str) -> object:
         return str(error)
     if verdict is None:
         return None
-    return {name: getattr(verdict, name) for name in verdict.__slots__ if name != "match"} | {
+    return {name: getattr(verdict, name) for name in ATTRIBUTES} | {
         name: getattr(verdict.match, name) for name in verdict.match.__slots__
     }
 

@@ -228,7 +228,7 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "cache": ("None",),
         "fetch": ("None",),
         "pacing": ("None",),
-        "store": ("None",),
+        "store": ("None", "str"),
         "session": ("None",),
         "fetcher": ("None",),
         "resolver": ("None",),

@@ -30,10 +30,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from politesse._tasks import TaskLimit
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 
 if sys.platform != "win32":
@@ -62,7 +63,7 @@ class _Request:
     __slots__ = ("reason", "scope", "started_mono")
 
     def __init__(self) -> None:
-        self.scope = asyncio.timeout(None)
+        self.scope = TaskLimit()
         self.started_mono = 0.0
         self.reason = ""
 
@@ -70,7 +71,7 @@ class _Request:
         """Cancel its work."""
         if not self.reason:
             self.reason = reason
-            self.scope.reschedule(asyncio.get_running_loop().time())
+            self.scope.end_now()
 
 
 class _Line:
@@ -120,11 +121,11 @@ class _Host:
 
     Attributes:
         taken: how many are taken.
-        line: the requests that wait for one.
+        line: the requests that wait for one; None before the first, which most hosts never see.
     """
 
     taken: int = 0
-    line: _Line = field(default_factory=_Line)
+    line: _Line | None = None
 
 
 class Admission:
@@ -148,6 +149,11 @@ class Admission:
         self._ending: set[_Request] = set()  # slow and given up: each holds its socket until it has ended
         self._timer: Timer | None = None
 
+    def is_free(self, host: str) -> bool:
+        """Return whether a request to a pacing host would start at once."""
+        at_host = self._hosts.get(host)
+        return not self._line and len(self._quick) < self._max_quick and (at_host is None or at_host.taken < _PER_HOST)
+
     async def run(
         self, hop: FetchRequest, fetch: Callable[[], Awaitable[FetchResult]], limit_s: float | None = None
     ) -> FetchResult:
@@ -160,11 +166,13 @@ class Admission:
                 longer, or others need its socket, it is cancelled and comes to a fault of kind TIMEOUT.
         """
         request, host = _Request(), hop.origin.pacing_host
-        await self._enter_host(request, host)
+        if (granted := self._enter_host(request, host)) is not None:
+            await granted
         limit = None
         try:
-            async with request.scope:
-                await self._enter(request)
+            with request.scope:
+                if (granted := self._enter(request)) is not None:
+                    await granted
                 try:
                     if limit_s is not None:
                         late = partial(request.give_up, "no answer within the time limit")
@@ -175,7 +183,7 @@ class Admission:
                         limit.cancel()
                     self._leave(request)
         except TimeoutError:
-            if not request.scope.expired():
+            if not request.scope.expired:
                 raise
             return FetchFault(FaultKind.TIMEOUT, request.reason, hop.url)
         finally:
@@ -183,30 +191,36 @@ class Admission:
 
     def __repr__(self) -> str:
         slow = len(self._slow) + len(self._ending)
-        waiting = len(self._line) + sum(len(host.line) for host in self._hosts.values())
+        waiting = len(self._line) + sum(len(host.line) for host in self._hosts.values() if host.line is not None)
         return f"<Admission: {len(self._quick)} quick, {slow} slow, {waiting} waiting>"
 
-    async def _enter_host(self, request: _Request, name: str) -> None:
-        host = self._hosts.setdefault(name, _Host())
+    def _enter_host(self, request: _Request, name: str) -> Awaitable[None] | None:
+        """Take a place at a host; return what to await for it, None if there is one now."""
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = _Host()
         if host.taken < _PER_HOST:
             host.taken += 1
-            return
-        await host.line.join(request, partial(self._leave_host, name))
+            return None
+        if host.line is None:
+            host.line = _Line()
+        return host.line.join(request, partial(self._leave_host, name))
 
     def _leave_host(self, name: str) -> None:
         host = self._hosts[name]
-        if host.line.grant_next() is None:  # else the place goes over to that waiter
+        if host.line is None or host.line.grant_next() is None:  # else the place goes over to that waiter
             host.taken -= 1
             if not host.taken:
                 del self._hosts[name]
 
-    async def _enter(self, request: _Request) -> None:
+    def _enter(self, request: _Request) -> Awaitable[None] | None:
+        """Take a quick place; return what to await for it, None if there is one now."""
         if not self._line and len(self._quick) < self._max_quick:
             self._start(request)
-            return
+            return None
         granted = self._line.join(request, partial(self._leave, request))
         self._serve()
-        await granted
+        return granted
 
     def _start(self, request: _Request) -> None:
         request.started_mono = self._clock.monotonic()

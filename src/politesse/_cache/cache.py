@@ -46,7 +46,7 @@ from politesse.events import ComponentFailed, Publisher
 from politesse.ports import Fetcher, FetchRequest, FetchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from politesse.origin import Origin
     from politesse.verdict import Source
@@ -257,7 +257,7 @@ class FileCache(ABC, Generic[EntryKind]):
         validators = None if record is None else record.validators
         request = FetchRequest(flight.origin, policy.outcomes.max_redirects, validators, flight.path)
         started_mono = self._clock.monotonic()
-        answer = await revalidate(self._fetch, request)
+        answer = await (self._fetch(request) if validators is None else revalidate(self._fetch, request))
         judged = self._advanced(flight, record, answer)
         await self._save(flight, judged.record)
         self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)
@@ -315,9 +315,9 @@ class FileCache(ABC, Generic[EntryKind]):
     async def _save(self, flight: FileFlight[EntryKind], record: Record) -> None:
         """Keep a new record elsewhere than in its entry."""
 
-    async def _fetch(self, request: FetchRequest) -> FetchResult:
-        """Make one request; may raise one of ``refusals``."""
-        return await self._fetcher.fetch(request)
+    def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
+        """Return what makes one request; awaited, it may raise one of ``refusals``."""
+        return self._fetcher.fetch(request)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         """Have ``closing`` close what the cache owns."""

@@ -62,14 +62,23 @@ async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[
         request: the first request, with the largest number of redirects.
         ask: makes one request, and follows no redirect.
     """
-    hops = Hops(request)
-    hop = replace(request, max_redirects=0, last=request.max_redirects < 1)
+    hops = None
+    hop = FetchRequest(  # not ``replace``, which takes 3 us more
+        request.origin,
+        max_redirects=0,
+        validators=request.validators,
+        path=request.path,
+        redirected=request.redirected,
+        first_url=request.first_url,
+        last=request.max_redirects < 1,
+    )
     while True:
         result = await ask(hop)
         if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
             return result
         if not result.location:
             return None
+        hops = hops or Hops(request)
         target = hops.redirect(result.status or 0, result.location)
         if isinstance(target, FetchFault):
             return target

@@ -42,7 +42,9 @@ class CacheOptions:
             takes longer than 50 ms does not count while others wait; of these there may be twenty times as many, but
             no more than half of the file descriptors of the process. To one host there are never more than two.
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; then the
-            cache goes on without it, and says so as ComponentFailed. Up to an hour.
+            cache goes on without it, and says so as ComponentFailed. Up to an hour. The store is left alone for as long
+            after that, twice as long after each further failure, up to five minutes. A thousand calls are under way at
+            once; those that wait for their place are not late, nor is one during which the event loop stood still.
 
     Raises:
         ConfigurationError: if a value is out of its range.

@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
 
 from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import Entry, FileRules
@@ -17,14 +16,15 @@ from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
 from politesse._constants import ROBOTS_TXT
 from politesse.events import Publisher, RobotsFetched
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Store
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Coroutine
     from contextlib import AsyncExitStack
 
+    from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.options import CacheOptions
     from politesse._cache.record import Record
     from politesse.clock import Clock
@@ -40,7 +40,7 @@ class RobotsCache(FileCache[Entry]):
 
     Args:
         fetcher: fetches robots.txt; closed with the cache.
-        store: keeps records; closed with the cache.
+        store: keeps records; closed with the cache. None to keep them in the memory of this process.
         dialect: how files and statuses are read.
         options: see CacheOptions.
         clock: both clocks.
@@ -59,7 +59,7 @@ class RobotsCache(FileCache[Entry]):
     def __init__(
         self,
         fetcher: Fetcher,
-        store: Store,
+        store: GuardedStore | None,
         *,
         dialect: Dialect,
         options: CacheOptions,
@@ -72,8 +72,8 @@ class RobotsCache(FileCache[Entry]):
         self.normalise = dialect.traits.matching.normalise_target
         self.reading = ReadingThreads()
         self._dialect = dialect
-        self._store = RecordStore(store, timeout_s=options.store_timeout_s, clock=clock, publisher=publisher)
-        self._file_rules: WeakValueDictionary[bytes, FileRules] = WeakValueDictionary()  # by digest of the file
+        self._store = RecordStore(store, publisher=publisher)
+        self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
@@ -88,6 +88,11 @@ class RobotsCache(FileCache[Entry]):
         """Have an entry made that answers ``agent``, without waiting for it."""
         if not self._closed:
             self._flight(origin, ROBOTS_TXT, agent)
+
+    def shut(self) -> None:
+        """See FileCache."""
+        super().shut()
+        self._file_rules.clear()
 
     async def forget(self, origin: Origin) -> None:
         """Drop what is known about ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
@@ -107,8 +112,8 @@ class RobotsCache(FileCache[Entry]):
     async def _save(self, flight: FileFlight[Entry], record: Record) -> None:
         await self._store.save(flight.origin, record)
 
-    async def _fetch(self, request: FetchRequest) -> FetchResult:
-        return await fetch_guarded(self._fetcher, request, self._publisher)
+    def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
+        return fetch_guarded(self._fetcher, request, self._publisher)
 
     def _publish(self, flight: FileFlight[Entry], answer: FetchResult, source: Source, elapsed_s: float) -> None:
         closed = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED
@@ -143,7 +148,7 @@ class RobotsCache(FileCache[Entry]):
             digest += str(origin).encode()  # there the same file says something else to another site
         rules = self._file_rules.get(digest)
         if rules is None:
-            rules = self._file_rules[digest] = FileRules()
+            rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.by_agent.keys():
             compiling = partial(_compile, body, self._dialect, origin, missing)
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
@@ -177,7 +182,7 @@ class RobotsCache(FileCache[Entry]):
         known.record = entry.record
         known.deadline_mono, known.deadline_wall = ends_mono, ends_wall
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
-        known.source = replace(known.source, fault=source.fault, not_before=not_before)
+        known.set_source(replace(known.source, fault=source.fault, not_before=not_before))
         return known
 
 

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 _SERVICE_UNAVAILABLE: Final = 503
 
 
+class _Spent:
+    """The time that one fetch has taken so far; waiting for places does not count.
+
+    Attributes:
+        seconds: that of all requests that have ended.
+        started_mono: when the last request started.
+    """
+
+    __slots__ = ("seconds", "started_mono")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.started_mono = 0.0
+
+
 class PacedFetcher:
     """Fetches robots.txt within the pace of its host: it waits for no interval, but its requests are counted.
 
@@ -41,37 +56,27 @@ class PacedFetcher:
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch, unless the host of a hop is closed."""
-        spent_s = 0.0
-
-        async def ask(hop: FetchRequest) -> FetchResult:
-            nonlocal spent_s
-            left_s = max(0.0, self._total_timeout_s - spent_s) if hop.first_url else None
-            result, elapsed_s = await self._ask(hop, left_s)
-            spent_s += elapsed_s
-            return result
-
-        result = await follow(request, ask)
+        spent = _Spent()
+        result = await follow(request, lambda hop: self._ask(hop, spent, is_limited=bool(hop.first_url)))
         if result is None:  # the fetcher does not report where a redirect leads, so it has to follow them all itself
-            result, _ = await self._ask(request, max(0.0, self._total_timeout_s - spent_s))
+            result = await self._ask(request, spent, is_limited=True)
         return result
 
     async def aclose(self) -> None:
         """Close the fetcher within."""
         await self._fetcher.aclose()
 
-    async def _ask(self, hop: FetchRequest, limit_s: float | None) -> tuple[FetchResult, float]:
-        """Make one request; return its result, and for how many seconds it was under way."""
-        started_mono = self._clock.monotonic()
-
-        async def fetch() -> FetchResult:
-            nonlocal started_mono
-            closed = await self._closed(hop)  # it may have been closed while a place was waited for
-            started_mono = self._clock.monotonic()
-            return closed or await self._fetch(hop, started_mono)
-
-        # The first check is made outside: if it takes a lookup of the address, no place is held meanwhile.
-        result = await self._closed(hop) or await self._admission.run(hop, fetch, limit_s)
-        return result, self._clock.monotonic() - started_mono
+    async def _ask(self, hop: FetchRequest, spent: _Spent, *, is_limited: bool) -> FetchResult:
+        """Make one request, and add the seconds for which it was under way to those of the fetch."""
+        spent.started_mono = self._clock.monotonic()
+        limit_s = max(0.0, self._total_timeout_s - spent.seconds) if is_limited else None
+        # This check is made outside: if it takes a lookup of the address, no place is held meanwhile.
+        result: FetchResult | None = await self._closed(hop)
+        if result is None:
+            starts_at_once = self._admission.is_free(hop.origin.pacing_host)
+            result = await self._admission.run(hop, lambda: self._fetch(hop, spent, is_checked=starts_at_once), limit_s)
+        spent.seconds += self._clock.monotonic() - spent.started_mono
+        return result
 
     async def _closed(self, hop: FetchRequest) -> FetchFault | None:
         host = hop.origin.pacing_host
@@ -82,8 +87,11 @@ class PacedFetcher:
         wait_s = closed_until_wall - self._clock.wall()
         return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
 
-    async def _fetch(self, hop: FetchRequest, started_mono: float) -> FetchResult:
+    async def _fetch(self, hop: FetchRequest, spent: _Spent, *, is_checked: bool) -> FetchResult:
         """Make one request, and count it at its host before another one to that host is admitted."""
+        if not is_checked and (closed := await self._closed(hop)) is not None:
+            return closed  # it was closed while a place was waited for
+        spent.started_mono = started_mono = self._clock.monotonic()
         host, last = hop.origin.pacing_host, hop.origin
         status, headers = None, None
         try:

@@ -23,10 +23,11 @@ class Flight(Generic[Result]):
         task: the work; None until it has started.
     """
 
-    __slots__ = ("_result", "task")
+    __slots__ = ("_result", "_waiters", "task")
 
     def __init__(self) -> None:
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiters: dict[asyncio.Future[None], None] = {}
         self.task: asyncio.Task[None] | None = None
 
     async def wait(self) -> Result:
@@ -37,14 +38,24 @@ class Flight(Generic[Result]):
             WrongEventLoop: if another event loop is running.
             Exception: what the work failed with.
         """
-        if self._result.get_loop() is not asyncio.get_running_loop():
+        loop = asyncio.get_running_loop()
+        if self._result.get_loop() is not loop:
             raise WrongEventLoop
-        return await asyncio.shield(self._result)  # a cancelled waiter does not cancel the others
+        if not self._result.done():
+            # One for each waiter, as by asyncio.shield: a cancelled waiter does not cancel the others.
+            waiter = loop.create_future()
+            self._waiters[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._waiters.pop(waiter, None)
+        return self._result.result()
 
     def set_result(self, result: Result) -> None:
         """Return ``result`` to all waiters; no effect once there is a result or an error."""
         if not self._result.done():
             self._result.set_result(result)
+            self._wake()
 
     def set_error(self, error: BaseException, *, expected: bool = True) -> None:
         """Raise ``error`` in all waiters; no effect once there is a result or an error.
@@ -55,10 +66,17 @@ class Flight(Generic[Result]):
             self._result.set_exception(error)
             if expected:
                 self._result.exception()  # it counts as retrieved
+            self._wake()
 
     def cancel(self) -> None:
         """Cancel all waiters; no effect once there is a result or an error."""
-        self._result.cancel()
+        if self._result.cancel():
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():  # else it was cancelled
+                waiter.set_result(None)
 
 
 FlightKind = TypeVar("FlightKind", bound=Flight[Any])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import aiohttp
 
 from politesse._cache.admission import Admission
 from politesse._cache.files import SiteFiles
+from politesse._cache.guarded_store import GuardedStore
+from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse._cache.robots_fetcher import PacedFetcher
@@ -31,7 +35,7 @@ from politesse.fetch.addresses import SystemResolver
 from politesse.fetch.aiohttp import AiohttpFetcher
 from politesse.fetch.options import FetchOptions
 from politesse.robots import Dialect
-from politesse.stores.memory import MemoryStore
+from politesse.stores._location import store_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -54,7 +58,7 @@ class GatekeeperOptions:
     cache: CacheOptions | None
     fetch: FetchOptions | None
     pacing: PacingOptions | None
-    store: Store | None
+    store: Store | str | os.PathLike[str] | None
     session: aiohttp.ClientSession | None
     fetcher: Fetcher | None
     resolver: Resolver | None
@@ -69,7 +73,9 @@ class GatekeeperOptions:
         check_types({"dialect": (self.dialect, Dialect)}, required=True)
         check_types({"cache": (self.cache, CacheOptions), "fetch": (self.fetch, FetchOptions)})
         check_types({"pacing": (self.pacing, PacingOptions), "session": (self.session, aiohttp.ClientSession)})
-        _check_methods({"store": (self.store, "get put delete aclose"), "fetcher": (self.fetcher, "fetch aclose")})
+        if not isinstance(self.store, str | os.PathLike):
+            _check_methods({"store": (self.store, "get put delete aclose")})
+        _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
@@ -107,6 +113,8 @@ class GateParts:
         async with AsyncExitStack() as closing:  # in reverse order
             for part in (self.state.cache, self.files, self.tdm_files, self.reservations):
                 closing.push_async_callback(part.aclose)
+            for aclose in tuple(self.state.closed_with):
+                closing.push_async_callback(aclose)
             await self.state.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
 
 
@@ -128,12 +136,16 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         options.user_agent, options.fetch, session=options.session, resolver=resolver
     )
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
+    store = _store(options.store, timeout_s=cache_options.store_timeout_s, clock=clock)
+    memory = None
+    if store is not None and store.outlives:
+        memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher)
     # The last that may raise: it joins the scope, which only the close of the gate leaves.
-    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver)
+    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory)
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
     cache = RobotsCache(
         PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
-        options.store if options.store is not None else MemoryStore(),
+        store,
         dialect=options.dialect,
         options=cache_options,
         clock=clock,
@@ -159,6 +171,14 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     reservations = Reservations(tdm_files, cache.reading)
     files = files_for(_agent(state, identity, purposes, reservations), max_days=7)
     return GateParts(state, identity, files, tdm_files, reservations, purposes)
+
+
+def _store(given: Store | str | os.PathLike[str] | None, *, timeout_s: float, clock: Clock) -> GuardedStore | None:
+    """Return the store to keep records in; None for the memory of this process."""
+    if given is None:
+        return None
+    store = store_at(given, clock=clock) if isinstance(given, str | os.PathLike) else given
+    return GuardedStore(store, timeout_s=timeout_s, clock=clock)
 
 
 def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations) -> Agent:

@@ -67,16 +67,13 @@ class EnforcingAgent(Agent):
                 return None
         return self._enforced(self.plain_evidence(url, target, entry), reserved)
 
-    async def learn(self, url: str) -> Verdict:
+    async def fetched(self, url: str) -> Verdict:
         """Return the verdict on ``url``, fetching robots.txt and tdmrep.json first; see Agent."""
-        verdict = self.judged(url)
-        if verdict is None:
-            origin, target = split(url)
-            reserved = await self._reservations.learn(origin) if self._needs_tdmrep(target) else None
-            entry = await self.entry(origin)
-            evidence = self._enforced(self.plain_evidence(url, target, entry), reserved)
-            verdict = self.verdict(evidence, entry)
-        return verdict
+        origin, target = split(url)
+        reserved = await self._reservations.learn(origin) if self._needs_tdmrep(target) else None
+        entry = await self.entry(origin)
+        evidence = self._enforced(self.plain_evidence(url, target, entry), reserved)
+        return self.verdict(evidence, entry)
 
     def basis(self, origin: Origin) -> object:
         """Return what verdicts on ``origin`` rest on now, tdmrep.json included; see Agent."""

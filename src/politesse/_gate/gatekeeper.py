@@ -17,6 +17,7 @@ from politesse.robots import Dialect
 from politesse.status import Statistics
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
@@ -58,7 +59,10 @@ class Gatekeeper(AgentView):
         cache: how long answers hold.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        store: where records are kept; a MemoryStore by default. It is closed with the gatekeeper.
+        store: where records are kept: a Store; or the path of a file for a SqliteStore, also as
+            ``"sqlite:///robots.db"``, relative, and ``"sqlite:////var/lib/robots.db"``, absolute. By default they are
+            kept in the memory of this process, up to 64 MiB. A store that outlives the process also keeps what hosts
+            have asked for: until when they are closed, and when each was last asked. It is closed with the gatekeeper.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
         resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those
@@ -88,7 +92,7 @@ class Gatekeeper(AgentView):
         cache: CacheOptions | None = None,
         fetch: FetchOptions | None = None,
         pacing: PacingOptions | None = None,
-        store: Store | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         session: aiohttp.ClientSession | None = None,
         fetcher: Fetcher | None = None,
         resolver: Resolver | None = None,
@@ -186,6 +190,8 @@ class Gatekeeper(AgentView):
 
     async def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop what is known about an origin, given as such or as a URL of it: the next check fetches it again.
+
+        What its host has asked for, as a Retry-After, holds on.
 
         Raises:
             InvalidURL: if ``origin`` is none.

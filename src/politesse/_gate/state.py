@@ -10,7 +10,7 @@ from politesse.errors import ClosedError, WrongEventLoop
 from politesse.verdict import ALLOWING, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from weakref import WeakMethod
 
     from politesse._cache.robots import RobotsCache
@@ -31,12 +31,14 @@ class GateState:
         loop: the event loop in which the gate was used first, its own; None before.
         reports: whether every verdict allows (``mode="report"``).
         policies: by pacing host.
+        closed_with: what is closed with the gate, besides its own parts.
     """
 
     __slots__ = (
         "allowed",
         "cache",
         "clock",
+        "closed_with",
         "closing",
         "denied",
         "disallowed",
@@ -74,6 +76,7 @@ class GateState:
         self.policies: dict[str, HostPolicy] = {}
         # The methods to call at the close, in order; None once the gate is closed.
         self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
+        self.closed_with: dict[Callable[[], Awaitable[None]], None] = {}
         self.allowed = 0
         self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
         self.denied: Counter[Reason] = Counter()  # for all other reasons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -34,24 +35,32 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
         exempt: why robots.txt is not checked; None where it is.
     """
 
-    __slots__ = ("_entered", "_exempt", "_given", "_of", "_turn")
+    __slots__ = ("_entered", "_exempt", "_given", "_turn")
+
+    _agent: Agent
 
     def __init__(self, agent: Agent, url: StrOrURL, max_wait_s: float | None, exempt: str | None) -> None:
-        state = agent.state
-        super().__init__(agent, agent, state.pacer, state.clock, "", max_wait_s)
-        self._of = agent
+        # What the constructor of Taking does as well: its call is saved.
+        self._agent = self._gate = agent
         self._given = url
+        self._max_wait_s = max_wait_s
+        self._counts = True
+        self._checked_again = False
+        self._verdict = None
         self._exempt = exempt
         self._entered = False
         self._turn: Turn | None = None
 
     def taken(self) -> Coroutine[object, object, Turn]:
         """Check what was given, and start to wait; raises what ``AgentView.turn`` says."""
-        self._of.state.check_usable()
+        agent = self._agent
+        state = agent.state
+        if state.closing is None or state.loop is not _get_running_loop():  # mostly, the call is saved
+            state.check_usable()
         if self._max_wait_s is not None:
             check_wait("max_wait_s", self._max_wait_s)
         if self._exempt is not None:
-            self._gate = Exemption(self._of, self._exempt)
+            self._gate = Exemption(agent, self._exempt)
         given = self._given
         self._url = given if isinstance(given, str) else url_text(given)
         return self.take()
@@ -64,15 +73,16 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
 
     def _granted(self, verdict: Verdict, permit: Permit) -> Turn:
         """Return the turn, entered already if this is."""
-        turn = Turn(verdict, permit, self._pacer, self._of.publish)
+        turn = Turn(verdict, permit, self._agent)
         if not self._entered:
             return turn
         self._turn = turn
-        return turn.__enter__()
+        return turn.enter_here()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        turn, self._turn = self._turn, None
+        turn = self._turn
         if turn is not None:
+            self._turn = None
             turn.__exit__(exc_type, exc, traceback)

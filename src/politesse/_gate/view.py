@@ -30,7 +30,7 @@ from politesse._text import type_name
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.robots.pattern import is_plain
-from politesse.verdict import NotYet, Reason, Verdict
+from politesse.verdict import NotYet, Reason, Verdict, verdict_of_hit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -115,7 +115,9 @@ class AgentView:
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
         verdict = self.peek(url)
-        return await self._agent.check(url_text(url)) if verdict is None else verdict
+        if verdict is None:
+            verdict = self._agent.counted(await self._agent.fetched(url_text(url)))
+        return verdict
 
     def peek(self, url: StrOrURL) -> Verdict | None:
         """Return the verdict on ``url`` if it is known now, else None. It waits for nothing.
@@ -138,7 +140,10 @@ class AgentView:
             and (entry := self._at_once.get(text[:place])) is not None
             and (not self._policies or entry.origin.pacing_host not in self._policies)
         ):
-            rules = entry.rules.get(self._name)
+            if (grounds := entry.grounds).agent is self._name:
+                rules = entry.deciding
+            else:
+                rules, grounds = entry.turn_to(self._name), entry.grounds
             now_mono, now_wall = self._monotonic(), self._wall()
             state = self._state
             loop = _get_running_loop()  # None where none is running: what is known may be reported all the same
@@ -165,10 +170,7 @@ class AgentView:
                         allowed = state.reports
                     else:
                         allowed = state.count(match.reason)
-                age_s, wall_age_s = now_mono - entry.confirmed_mono, now_wall - entry.confirmed_wall
-                if wall_age_s > age_s:  # noqa: PLR1730 - max() costs a call per decision
-                    age_s = wall_age_s
-                verdict = Verdict(text, self._name, allowed, match, entry.source, age_s, "", rules.site_usage)
+                verdict = verdict_of_hit(text, allowed, match, grounds, now_mono, now_wall)
                 if heard:
                     self._agent.publish_verdict(verdict)
                 return verdict
@@ -278,7 +280,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         self._state.check_usable()
-        return take_now(self.peek, self._agent, self._state.pacer, self._state.clock, url_text(url))
+        return take_now(self.peek, self._agent, url_text(url))
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return what an origin says in its data.txt about its datasets.

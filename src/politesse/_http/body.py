@@ -60,6 +60,7 @@ class BoundedBody:
         if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
             raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not requested")
         self._encoding = encoding
+        self._is_encoded = encoding not in {"", "identity"}
         self._wants = limit + 1  # one more, to find out whether a line ends at the limit
         self._limit = limit
         self._encoded = 0
@@ -74,7 +75,7 @@ class BoundedBody:
         Raises:
             BodyError: they cannot be decoded.
         """
-        if self._encoding in {"", "identity"}:
+        if not self._is_encoded:
             self._body += octets[: self._wants - len(self._body)]
         else:
             self._pending += octets
@@ -90,11 +91,12 @@ class BoundedBody:
         Raises:
             BodyError: the encoded body is incomplete.
         """
-        self._decode_block(bytes(self._pending))
-        self._pending.clear()
+        if self._pending:
+            self._decode_block(bytes(self._pending))
+            self._pending.clear()
         if len(self._body) > self._limit:
             return cut_at_line_end(bytes(self._body), self._limit), True
-        if self._encoding not in {"", "identity"} and (self._decoder is None or not self._decoder.eof):
+        if self._is_encoded and (self._decoder is None or not self._decoder.eof):
             raise BodyError(FaultKind.TRUNCATED, f"the {self._encoding} body ends before its end")
         return bytes(self._body), False
 

@@ -19,7 +19,8 @@ host opens when it is fetched. It moves with ``backoff_min_s``: once to six time
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan, nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._constants import AGREE_S
@@ -80,6 +81,81 @@ class Heard(NamedTuple):
     closed_by: Bound = Bound.BACKOFF
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a host's answers say, at one moment. All times are seconds from that moment on, in the past negative.
+
+    Attributes:
+        closed_s: for how long nothing may be requested.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        backoff_s: the backoff of pages; 0 for none.
+        fetch_backoff_s: the backoff of robots.txt; 0 for none.
+        refused_s: when the last refusal came.
+        latency_s: the smoothed response time.
+        retrieval_s: how long the last retrieval took.
+        answered: whether any answer was neither a refusal nor an error.
+        quota_interval_s: the interval over which a quota is spread.
+        quota_s: for how long that holds.
+    """
+
+    closed_s: float
+    closed_by: Bound
+    backoff_s: float
+    fetch_backoff_s: float
+    refused_s: float
+    latency_s: float
+    retrieval_s: float
+    answered: bool
+    quota_interval_s: float
+    quota_s: float
+
+    @property
+    def binds(self) -> bool:
+        """Whether the host is closed, or a quota is spread."""
+        return self.closed_s > 0.0 or self.quota_s > 0.0
+
+    def later(self, passed_s: float) -> Answers:
+        """Return the same when some seconds have passed."""
+        return replace(
+            self,
+            closed_s=self.closed_s - passed_s,
+            refused_s=self.refused_s - passed_s,
+            quota_s=self.quota_s - passed_s,
+        )
+
+    def joined(self, other: Answers) -> Answers:
+        """Return what both say of one moment: of each part, what binds for longer."""
+        closed = max(self, other, key=lambda answers: answers.closed_s)
+        quota = max(self, other, key=lambda answers: (answers.quota_s > 0.0, answers.quota_interval_s))
+        return Answers(
+            closed_s=closed.closed_s,
+            closed_by=closed.closed_by,
+            backoff_s=max(self.backoff_s, other.backoff_s),
+            fetch_backoff_s=max(self.fetch_backoff_s, other.fetch_backoff_s),
+            refused_s=max(self.refused_s, other.refused_s),
+            latency_s=max(self.latency_s, other.latency_s),
+            retrieval_s=max(self.retrieval_s, other.retrieval_s),
+            answered=self.answered or other.answered,
+            quota_interval_s=quota.quota_interval_s,
+            quota_s=quota.quota_s,
+        )
+
+    def bounded(self, options: PacingOptions) -> Answers:
+        """Return the same within the bounds of the options, which those of another process may have exceeded."""
+        longest_s = options.backoff_max_s
+        return replace(
+            self,
+            closed_s=min(self.closed_s, longest_s),
+            backoff_s=min(self.backoff_s, _longest_s(options, _LONGEST_S)),
+            fetch_backoff_s=min(self.fetch_backoff_s, _longest_s(options, _FETCH_LONGEST_S)),
+            refused_s=min(self.refused_s, 0.0),
+            latency_s=min(self.latency_s, longest_s),
+            retrieval_s=min(self.retrieval_s, longest_s),
+            quota_interval_s=min(self.quota_interval_s, longest_s),
+            quota_s=min(self.quota_s, longest_s),
+        )
+
+
 class Bearing:
     """What is remembered of a host's answers.
 
@@ -87,19 +163,21 @@ class Bearing:
         closed_until_wall: the Unix time before which nothing may be requested.
         closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         backoff_s: for how long the last refusal of a page would close it, in seconds; 0 if none is remembered.
+        offset_s: of the wall clock from the monotonic one, when ``follow`` read them last; NaN before. While the two
+            differ by less than AGREE_S more or less than that, ``follow`` has no effect.
     """
 
     __slots__ = (
         "_answered",
         "_fetch_backoff_s",
         "_latency_s",
-        "_offset_s",
         "_quota",
         "_refused_wall",
         "_retrieval_s",
         "backoff_s",
         "closed_by",
         "closed_until_wall",
+        "offset_s",
     )
 
     def __init__(self) -> None:
@@ -112,7 +190,7 @@ class Bearing:
         self._retrieval_s = 0.0
         self._answered = False
         self._quota: tuple[float, float] = (0.0, 0.0)
-        self._offset_s: float | None = None  # of the wall clock from the monotonic one, when it was read last
+        self.offset_s = nan
 
     def follow(self, now_mono: float, now_wall: float) -> None:
         """Move its Unix times by as much as the wall clock was set; call it before any other method.
@@ -120,12 +198,12 @@ class Bearing:
         So only the monotonic clock times a closure: a wall clock that jumps ahead opens no host sooner.
         """
         offset_s = now_wall - now_mono
-        if self._offset_s is None:
-            self._offset_s = offset_s
-        by_s = offset_s - self._offset_s
+        if isnan(self.offset_s):
+            self.offset_s = offset_s
+        by_s = offset_s - self.offset_s
         if -AGREE_S < by_s < AGREE_S:
             return
-        self._offset_s = offset_s
+        self.offset_s = offset_s
         self.closed_until_wall += by_s
         self._refused_wall += by_s
         interval_s, until_wall = self._quota
@@ -213,6 +291,32 @@ class Bearing:
         pace = self.slow(Pace(0.0, Bound.FLOOR), now_wall, options, rate_stated=True)
         closed_s = max(0.0, self.closed_until_wall - now_wall)
         return Heard(pace.interval_s, self.backoff_s, self._fetch_backoff_s, closed_s, self.closed_by)
+
+    def answers(self, now_wall: float) -> Answers:
+        """Return all of this, as seconds from now on."""
+        quota_interval_s, quota_until_wall = self._quota
+        return Answers(
+            closed_s=self.closed_until_wall - now_wall,
+            closed_by=self.closed_by,
+            backoff_s=self.backoff_s,
+            fetch_backoff_s=self._fetch_backoff_s,
+            refused_s=self._refused_wall - now_wall,
+            latency_s=self._latency_s,
+            retrieval_s=self._retrieval_s,
+            answered=self._answered,
+            quota_interval_s=quota_interval_s,
+            quota_s=quota_until_wall - now_wall,
+        )
+
+    def recall(self, answers: Answers, now_wall: float, options: PacingOptions) -> None:
+        """Add what an earlier process has noted, as of now: of each part, what binds for longer."""
+        known = self.answers(now_wall).joined(answers.bounded(options))
+        self.closed_until_wall, self.closed_by = now_wall + known.closed_s, known.closed_by
+        self.backoff_s, self._fetch_backoff_s = known.backoff_s, known.fetch_backoff_s
+        self._refused_wall = now_wall + known.refused_s
+        self._latency_s, self._retrieval_s = known.latency_s, known.retrieval_s
+        self._answered = known.answered
+        self._quota = (known.quota_interval_s, now_wall + known.quota_s)
 
     @property
     def remembered_until_wall(self) -> float:

@@ -10,7 +10,7 @@ from politesse._pacing.pace import limited, strictest
 from politesse._pacing.slot import NEVER, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.slot import Started
@@ -24,14 +24,16 @@ class BusyHosts:
 
     Args:
         options: of all hosts without limits of their own.
+        recall: called with the new slot of a host of which nothing is known; None for nothing.
 
     Attributes:
         slots: by host.
         kept_s: for how many seconds it is remembered when an idle host was last asked.
     """
 
-    def __init__(self, options: PacingOptions) -> None:
+    def __init__(self, options: PacingOptions, recall: Callable[[Slot], None] | None = None) -> None:
         self._options = options
+        self._recall = recall
         self._options_of: dict[str, PacingOptions] = {}
         self.slots: dict[str, Slot] = {}
         self.kept_s = max(_REMEMBERED_S, min(options.max_crawl_delay_s, DAY_S))
@@ -45,8 +47,11 @@ class BusyHosts:
         slot = self.slots.get(host)
         if slot is None:
             last_mono = self._last_asked.take(host, now_mono)
-            slot = self.slots[host] = Slot(host, self.options(host), float(last_mono))
+            slot = Slot(host, self.options(host), float(last_mono))
             slot.only_fetched = isinstance(last_mono, FetchedMono)
+            if self._recall is not None and last_mono == NEVER:
+                self._recall(slot)
+            self.slots[host] = slot
         return slot
 
     def options(self, host: str) -> PacingOptions:

@@ -16,7 +16,7 @@ from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 from weakref import ref
 
 from politesse._http.ratelimit import quota_fields
@@ -35,6 +35,21 @@ if TYPE_CHECKING:
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _NO_TURNS: Final[Sequence[Turn]] = ()
+
+
+class Granting(Protocol):
+    """What a turn needs of the gate that granted it."""
+
+    @property
+    def pacer(self) -> Pacer:
+        """The pacer that granted the permit."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop to which the gate belongs; None while it was used in none."""
+
+    def publish(self, event: Event, /) -> None:
+        """Publish an event."""
 
 
 class Turn:
@@ -65,24 +80,21 @@ class Turn:
         "__weakref__",
         "_claimed",
         "_entered",
+        "_granting",
         "_holders",
-        "_loop",
         "_observed",
-        "_pacer",
         "_permit",
-        "_publish",
         "may_close",
         "url",
         "verdict",
     )
 
-    def __init__(self, verdict: Verdict, permit: Permit, pacer: Pacer, publish: Callable[[Event], None]) -> None:
+    def __init__(self, verdict: Verdict, permit: Permit, granting: Granting) -> None:
         self.url = verdict.url
         self.verdict = verdict
         self._permit: Permit | None = permit
-        self._pacer = pacer
-        self._publish = publish
-        self._loop = _get_running_loop()
+        # One reference to the gate instead of three to what it has, and its loop is not looked up for each turn.
+        self._granting = granting
         self._entered = False
         self._claimed = False
         self._observed = False
@@ -145,7 +157,7 @@ class Turn:
     def report_drop(self) -> None:
         """Publish that its response was garbage collected, unless it has ended."""
         if self.under_way:
-            soon(self._loop, partial(self._publish, self._dropped()))
+            soon(self._granting.loop, partial(self._granting.publish, self._dropped()))
 
     def is_at(self, host: str) -> bool:
         """Return whether it is a turn at a pacing host."""
@@ -153,30 +165,45 @@ class Turn:
 
     def is_in(self, line: PacedLine) -> bool:
         """Return whether it takes one of the places of a line."""
-        return line in self._pacer.lines(Origin.of(self.url).pacing_host)
+        return line in self._granting.pacer.lines(Origin.of(self.url).pacing_host)
 
     def is_of(self, pacer: Pacer) -> bool:
         """Return whether the gatekeeper that uses ``pacer`` granted it."""
-        return self._pacer is pacer
+        return self._granting.pacer is pacer
 
     def is_held_by(self, task: asyncio.Task[object]) -> bool:
         """Return whether ``task`` has entered it."""
         return any(holder() is task for holder in self._holders)
 
-    def __enter__(self) -> Self:
+    def enter(self, task: asyncio.Task[object] | None) -> Self:
+        """Enter it, in ``task``, which is the current one; None where there is none."""
         self._entered = True
-        if self._permit is not None:
-            task = current_task()
-            if task is not None and (not self._holders or not self.is_held_by(task)):
-                self._holders = (*self._holders, ref(task))
-            others = [ref(turn) for turn in entered_turns() if turn is not self] if ENTERED.get() else ()
-            ENTERED.set((*others, ref(self)))
+        if self._permit is None:
+            return self
+        if task is not None and (not self._holders or not self.is_held_by(task)):
+            self._holders = (*self._holders, ref(task))
+        if ENTERED.get():
+            ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
+        else:
+            ENTERED.set((ref(self),))
         return self
+
+    def enter_here(self) -> Self:
+        """Enter it in the current task, which is one of the gate's event loop."""
+        # Python 3.11 makes a system call to find the running loop.
+        loop = self._granting.loop
+        return self.enter(None if loop is None else asyncio.current_task(loop))
+
+    def __enter__(self) -> Self:
+        return self.enter(current_task())
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.end()
+        self._entered = True
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.end()  # as ``end``, without the call
         entered = ENTERED.get()
         if len(entered) == 1 and entered[0]() is self:
             ENTERED.set(())  # so that the next turn of the task need not find out that this one has ended
@@ -202,11 +229,12 @@ class Turn:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
         self._permit = None
         end = permit.end if self._entered else permit.give_back
-        if self._loop is _get_running_loop():
+        loop = self._granting.loop
+        if loop is _get_running_loop():
             end()
         else:
-            soon(self._loop, end)
-        soon(self._loop, partial(self._publish, self._dropped()))
+            soon(loop, end)
+        soon(loop, partial(self._granting.publish, self._dropped()))
         warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
 
     def _dropped(self) -> TurnDropped:

@@ -25,6 +25,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from politesse._constants import AGREE_S
 from politesse._pacing.backoff import CLOSING, Heard
 from politesse._pacing.busy import BusyHosts
 from politesse._pacing.held_long import LONG_S, HeldLong
@@ -46,6 +47,13 @@ if TYPE_CHECKING:
     from politesse.ports import HostPace, TurnRequest
     from politesse.verdict import Bound, NotYet
 
+_FORGOTTEN_S: Final = 0.1
+"""An idle host is forgotten so many seconds after its last request, or after its interval if that is longer.
+
+One timer serves all its requests of that time: without a pace it would be one for each, a sixth of the bytecodes that
+PoliteSession adds to a request.
+"""
+
 
 _NOTHING_HEARD: Final = Heard()
 
@@ -58,6 +66,7 @@ class LocalPacer:
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
+        recall: called with the new slot of a host of which nothing is known; see RememberingPacer.
     """
 
     def __init__(
@@ -67,13 +76,14 @@ class LocalPacer:
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         publisher: Publisher | None = None,
+        recall: Callable[[Slot], None] | None = None,
     ) -> None:
         options = options or PacingOptions()
         self._clock = clock
         self._monotonic, self._wall = clock.monotonic, clock.wall
         self._jitter = jitter
         self._reports = Reports(publisher or Publisher())
-        self._busy = BusyHosts(options)
+        self._busy = BusyHosts(options, recall)
         self._slots = self._busy.slots
         self._held_long: HeldLong[Started] = HeldLong(
             clock, options.max_turn_s, self._busy.under_way, self._reports.expire, self._look_behind
@@ -104,7 +114,7 @@ class LocalPacer:
         slot, agent = self._enter(request, now_mono)
         if not slot.waiters and self._is_ready(slot, agent, now_mono):
             return self._stamp(slot, agent, request.url, now_mono)
-        waiter, alarm = self._join(slot, agent, request.url, max_wait_s, first=first)
+        waiter, alarm = self._join(slot, agent, request.url, max_wait_s, now_mono, first=first)
         permit = None
         try:
             # Not in a method of its own: a frame more would cost every task that is resumed.
@@ -261,7 +271,8 @@ class LocalPacer:
         if bearing is None:
             bearing = slot.heard(now_mono, now_wall)
         else:  # as ``heard``, without the call
-            bearing.follow(now_mono, now_wall)
+            if not -AGREE_S < now_wall - now_mono - bearing.offset_s < AGREE_S:
+                bearing.follow(now_mono, now_wall)
             slot.ready_for = None
         jitter = interval_s = 0.0  # they count for a closing only, and take time
         if status in CLOSING or bearing.backoff_s:
@@ -345,10 +356,10 @@ class LocalPacer:
         slot.marks += 1
         permit = LocalPermit(self, slot, agent, url, now_mono)
         if slot.in_flight == 0:
-            slot.holder = permit
+            slot.holder, slot.in_flight = permit, 1
         else:
             self._busy.start_beside(slot, permit)
-        slot.in_flight += 1
+            slot.in_flight += 1
         # Also where the end will count: several may be allowed at once before that.
         slot.last_mono = now_mono
         if slot.options.max_concurrent > 1:
@@ -360,10 +371,9 @@ class LocalPacer:
         return permit
 
     def _join(
-        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, *, first: bool
+        self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, now_mono: float, *, first: bool
     ) -> tuple[Waiter, Timer | None]:
         """Put a request into the line; raises TooFar if it is known that its time comes too late."""
-        now_mono = self._monotonic()
         waiter = Waiter(agent, url, now_mono, self._wakeups.own_loop())
         alarm = None
         if max_wait_s is not None:
@@ -382,17 +392,27 @@ class LocalPacer:
             slot.waiters.move_to_end(waiter, last=False)
         if is_head:
             self._arm(slot)
-        if slot.holder is not None:
+        if slot.holder is not None and slot.holder.started_mono + LONG_S <= now_mono:
             self._look_behind(slot.holder, now_mono)
-        if (wait_s := self._ready_mono(slot, agent) - now_mono) > LONG_S:
+        if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call
+            slot.schedule(agent, self._monotonic(), self._wall())
+        if (wait_s := slot.ready_mono - now_mono) > LONG_S:
             self._reports.waits(slot, waiter, wait_s, slot.bound_by)
         return waiter, alarm
 
     def _granted(self, slot: Slot, waiter: Waiter) -> LocalPermit | None:
         """Return the permit of a waiter that was woken; None if it has to wait again."""
         now_mono = self._monotonic()
-        if not self._closed and next(iter(slot.waiters)) is waiter and self._is_ready(slot, waiter.agent, now_mono):
-            permit = self._stamp(slot, waiter.agent, waiter.url, now_mono)
+        agent = waiter.agent
+        if slot.ready_for is not agent or agent.timed:  # here and in ``_look_at`` as ``_is_ready``, without the call
+            slot.schedule(agent, now_mono, self._wall())
+        if (
+            now_mono >= slot.ready_mono
+            and slot.in_flight < slot.options.max_concurrent
+            and next(iter(slot.waiters)) is waiter
+            and not self._closed
+        ):
+            permit = self._stamp(slot, agent, waiter.url, now_mono)
             permit.waited = True
             waited_s = now_mono - waiter.joined_mono
             if waited_s > LONG_S or slot.long_wait is not None:
@@ -417,15 +437,18 @@ class LocalPacer:
         elif slot.watchers:
             at_mono = min(self._ready_mono(slot, agent) for agent, _ in slot.watchers)
         else:
-            at_mono = slot.last_mono + slot.longest_s
+            at_mono = slot.last_mono + max(slot.longest_s, _FORGOTTEN_S)
         armed_mono = slot.armed_mono
-        if armed_mono is None or at_mono < armed_mono:  # as ``look_later`` itself finds: mostly, the call is saved
-            self._wakeups.look_later(slot, at_mono)
+        if armed_mono is None or at_mono < armed_mono:  # mostly, the call is saved
+            self._wakeups.look_at(slot, at_mono)
 
     def _look_at(self, slot: Slot, now_mono: float) -> None:
         if slot.waiters:
             head = next(iter(slot.waiters))
-            if self._is_ready(slot, head.agent, now_mono):
+            agent = head.agent
+            if slot.ready_for is not agent or agent.timed:
+                slot.schedule(agent, now_mono, self._wall())
+            if now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent:
                 head.wake()
             else:
                 self._look_behind(slot.holder, now_mono)
@@ -435,7 +458,7 @@ class LocalPacer:
         elif slot.in_flight == 0:
             until_mono = slot.busy_until(self._busy.kept_s, now_mono, self._wall())
             if until_mono > now_mono:
-                self._wakeups.look_later(slot, until_mono)
+                self._wakeups.look_at(slot, until_mono)
             else:
                 self._busy.forget(slot, now_mono)
 
@@ -451,5 +474,6 @@ class LocalPacer:
     def _look_behind(self, holder: Started | None, now_mono: float) -> None:
         """Have a long wait behind a request that is under way for long published: now, or in its time."""
         slot = None if holder is None else self._slots.get(holder.host)
-        if slot is not None and (again_mono := self._reports.held(slot, now_mono)) is not None:
-            self._wakeups.look_later(slot, again_mono)
+        again_mono = None if slot is None else self._reports.held(slot, now_mono)
+        if slot is not None and again_mono is not None and (slot.armed_mono is None or again_mono < slot.armed_mono):
+            self._wakeups.look_at(slot, again_mono)

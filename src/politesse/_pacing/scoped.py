@@ -101,7 +101,7 @@ class ScopedPacer:
 
     Args:
         options: see PacingOptions.
-        make: makes the pacer of a scope; what that is given as a host is the key of the scope, which its options name.
+        make: makes the pacer of a scope, ``key`` of its options; what that is given as a host is the key of the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
         publisher: receives AddressNotFound and TurnExpired.
@@ -131,8 +131,11 @@ class ScopedPacer:
         self._first = make(replace(options, max_turn_s=inf))
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
-        names: tuple[Literal["domain", "address"], ...] = ("domain", "address")
-        for name, limit in zip(names, (options.domain, options.address), strict=True):
+        limits: tuple[tuple[Literal["address", "domain"], Limit | None], ...] = (
+            ("domain", options.domain),
+            ("address", options.address),
+        )
+        for name, limit in limits:
             if limit is not None:
                 self._finders.append(finders[name]())
                 self._pacers.append(make(_bearing(name, limit)))
@@ -329,9 +332,9 @@ def _give_back(permits: Sequence[Permit]) -> None:
         permit.give_back()
 
 
-def _bearing(name: Literal["domain", "address"], limit: Limit) -> PacingOptions:
+def _bearing(scope: Literal["address", "domain"], limit: Limit) -> PacingOptions:
     return PacingOptions(
-        key=name,
+        key=scope,
         min_delay_s=limit.min_delay_s,
         max_concurrent=limit.max_concurrent,
         adaptive_factor=0.0,

@@ -24,9 +24,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from politesse._log import EventLog
+from politesse._log import PACING, EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import limited
+from politesse._pacing.remembering import RememberingPacer
 from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse.clock import run_of
 from politesse.errors import ClosedError, ConfigurationError
@@ -35,12 +36,14 @@ from politesse.events import Publisher
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from politesse._pacing.host_state import HostMemory, HostState
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.ports import HostPace, PacedLine, Pacer, Permit, Resolver, TurnRequest
     from politesse.verdict import Bound, NotYet
 
-    MakePacer = Callable[[Publisher], LocalPacer | ScopedPacer]
+    MemoryOf = Callable[[str], HostMemory]
+    MakePacer = Callable[[Publisher, MemoryOf | None], LocalPacer | ScopedPacer]
 
 
 class MixedScope(str):
@@ -56,6 +59,7 @@ def pacer_for(
     publisher: Publisher,
     resolver: Resolver | None = None,
     jitter: Callable[[], float] = random.random,
+    memory: MemoryOf | None = None,
 ) -> Pacer:
     """Return the pacer of a gate.
 
@@ -65,17 +69,24 @@ def pacer_for(
         publisher: receives HeaderOverruled and AddressNotFound.
         resolver: finds the addresses of hosts; needed if ``options.is_scoped``.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
+        memory: returns what keeps the states of the hosts, addresses or domains of a scope, which it is given by name;
+            None to forget them with the process.
     """
 
-    def make(publisher: Publisher) -> LocalPacer | ScopedPacer:
-        local = partial(LocalPacer, clock=clock, jitter=jitter, publisher=publisher)
+    def make(publisher: Publisher, memory: MemoryOf | None) -> LocalPacer | ScopedPacer:
+        def local(options: PacingOptions) -> LocalPacer:
+            if memory is None:
+                return LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher)
+            kept = memory(options.key)
+            return RememberingPacer(options, memory=kept, clock=clock, jitter=jitter, publisher=publisher)
+
         if resolver is not None and options.is_scoped:
             return ScopedPacer(options, local, clock=clock, resolver=resolver, publisher=publisher)
         return local(options)
 
     if options.scope:
-        return SharedPacer(options, make, clock=clock, publisher=publisher)
-    return make(publisher)
+        return SharedPacer(options, make, clock=clock, publisher=publisher, memory=memory)
+    return make(publisher, memory)
 
 
 class _Common:
@@ -87,14 +98,52 @@ class _Common:
         publisher: what it publishes to; each gate subscribes.
         pacer: the pacer.
         gates: how many gates have joined and not closed.
+        memories: of these gates, in the order in which they joined, as far as they have any.
+        remembers: whether the pacer uses them.
     """
 
-    def __init__(self, options: PacingOptions, make: MakePacer, clock: Clock) -> None:
+    def __init__(self, options: PacingOptions, make: MakePacer, clock: Clock, *, remembers: bool) -> None:
         self.options = options
         self.clock = clock
         self.publisher = Publisher(EventLog())  # logged once, not for each gate
-        self.pacer = make(self.publisher)
+        self.memories: dict[object, MemoryOf] = {}
+        self.remembers = remembers
+        self.pacer = make(self.publisher, partial(_CommonMemory, self.memories) if remembers else None)
         self.gates = 0
+
+
+class _CommonMemory:
+    """What the pacer of a scope remembers: by the memory of the gate that has been open for longest.
+
+    Args:
+        memories: by gate.
+        scope: ``"host"``, ``"address"`` or ``"domain"``.
+    """
+
+    def __init__(self, memories: Mapping[object, MemoryOf], scope: str) -> None:
+        self._memories = memories
+        self._scope = scope
+        self._of: tuple[object, HostMemory] | None = None
+
+    async def recall(self, key: str, /) -> HostState | None:
+        """See HostMemory."""
+        memory = self._memory()
+        return None if memory is None else await memory.recall(key)
+
+    def note(self, key: str, take: Callable[[], HostState], /) -> None:
+        """See HostMemory."""
+        memory = self._memory()
+        if memory is not None:
+            memory.note(key, take)
+
+    def _memory(self) -> HostMemory | None:
+        """Return the memory; None if all gates are closed."""
+        gate = next(iter(self._memories), None)
+        if gate is None:
+            return None
+        if self._of is None or self._of[0] is not gate:
+            self._of = gate, self._memories[gate](self._scope)
+        return self._of[1]
 
 
 _COMMON: Final[WeakValueDictionary[tuple[asyncio.AbstractEventLoop, type[str], str], _Common]] = WeakValueDictionary()
@@ -106,18 +155,31 @@ class SharedPacer:
     Raises ConfigurationError at the first use if another gate of the same scope has another clock, or other options and
     the scope is not a MixedScope.
 
+    The first gate of a scope decides whether what its hosts ask for is kept: a pacer without a memory costs less, and
+    cannot be given one while it has hosts.
+
     Args:
         options: see PacingOptions; ``scope`` is the name.
         make: makes the pacer, if this is the first gate of the scope; given what it publishes to.
         clock: the clocks and the timer.
         publisher: receives what the shared pacer publishes, for all gates.
+        memory: see ``pacer_for``.
     """
 
-    def __init__(self, options: PacingOptions, make: MakePacer, *, clock: Clock, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        options: PacingOptions,
+        make: MakePacer,
+        *,
+        clock: Clock,
+        publisher: Publisher,
+        memory: MemoryOf | None = None,
+    ) -> None:
         self._options = options
         self._clock = clock
         self._publisher = publisher
         self._make = make
+        self._memory = memory
         self._is_mixed = isinstance(options.scope, MixedScope)
         self._gate = object()  # stands for this gate at the hosts that its options bind
         self._options_of: dict[str, PacingOptions] = {}  # of a MixedScope, by host
@@ -216,6 +278,7 @@ class SharedPacer:
         if common is not None:
             self._unsubscribe()
             common.pacer.unbind(self._gate)
+            common.memories.pop(self._gate, None)
             common.gates -= 1
             if not common.gates:
                 await common.pacer.aclose()
@@ -258,7 +321,7 @@ class SharedPacer:
         key = (asyncio.get_running_loop(), type(self._options.scope), self._options.scope)
         common = _COMMON.get(key)
         if common is None or not common.gates:
-            common = _COMMON[key] = _Common(self._options, self._make, self._clock)
+            common = _COMMON[key] = _Common(self._options, self._make, self._clock, remembers=self._memory is not None)
         elif common.options != self._options and not self._is_mixed:
             differing = ", ".join(_differing(common.options, self._options))
             raise ConfigurationError(
@@ -266,7 +329,12 @@ class SharedPacer:
             )
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")
+        elif self._memory is not None and not common.remembers:
+            text = "scope=%r: what its hosts ask for is not kept, because its first gate has no store that outlives it"
+            PACING.warning(text, self._options.scope)
         common.gates += 1
+        if self._memory is not None:
+            common.memories[self._gate] = self._memory
         self._unsubscribe = common.publisher.subscribe(self._publisher.forward)
         for host, limits in self._limits.items():
             common.pacer.set_limits(host, *limits)

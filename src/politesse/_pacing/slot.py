@@ -7,6 +7,7 @@ from collections import OrderedDict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from politesse._constants import AGREE_S
 from politesse._pacing.backoff import Bearing
 from politesse._pacing.held_long import Held
 from politesse._pacing.pace import bounded, longest_stated_s, stated_pace
@@ -243,7 +244,8 @@ class Slot:
             # Kept, because most requests end with the statements that the one before ended with.
             pace = agent.stated = stated_pace(agent.by_origin.values(), now_wall, self.options)
         if bearing is not None:
-            bearing.follow(now_mono, now_wall)
+            if not -AGREE_S < now_wall - now_mono - bearing.offset_s < AGREE_S:  # mostly, the call is saved
+                bearing.follow(now_mono, now_wall)
             pace = bearing.slow(pace, now_wall, self.options, rate_stated=agent.rate_stated)
             if bearing.closed_until_wall > now_wall:
                 closure = Closure(bearing.closed_until_wall, bearing.closed_by)

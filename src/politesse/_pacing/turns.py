@@ -19,13 +19,13 @@ during the wait has not changed, and the verdict holds, though never on a copy o
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from politesse._constants import DAY_S
 from politesse._pacing.held import ENTERED, Turn
 from politesse._tasks import ends_within
 from politesse.errors import Disallowed, TooFar, TurnHeld
-from politesse.origin import Origin, split
+from politesse.origin import split
 from politesse.ports import TurnRequest
 from politesse.verdict import Bound, NotYet
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from politesse.clock import Clock
     from politesse.events import Event
+    from politesse.origin import Origin
     from politesse.ports import Pacer, Permit, StatedPace
     from politesse.verdict import Verdict
 
@@ -58,8 +59,30 @@ class Judging(Protocol):
         """Return the verdict if it is known now."""
 
 
+Standing: TypeAlias = "tuple[Origin, object, StatedPace | None]"
+"""An origin, what verdicts on it rest on (see ``Basis.basis``), and what it states about pace."""
+
+
 class Basis(Protocol):
     """Knows what verdicts rest on, and what sites state about their pace."""
+
+    @property
+    def pacer(self) -> Pacer:
+        """The pacer that grants the permits."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop to which the gate belongs; None while it was used in none."""
+
+    def standing(self, url: str, /) -> Standing | None:
+        """Return what a turn needs of a site beside a verdict; None unless one look at its cache entry says it all.
+
+        It is None, too, where that robots.txt has closed its host, or states a pace.
+        """
 
     def basis(self, origin: Origin, /) -> object:
         """Return what verdicts on ``origin`` rest on now; equal to an earlier one if nothing changed since."""
@@ -89,12 +112,15 @@ class Taking:
     Args:
         gate: judges the URL.
         agent: knows what verdicts rest on, and what sites state.
-        pacer: grants the permit.
-        clock: the clocks.
         url: what is to be requested.
         max_wait_s: how long to wait at the most; None for no limit.
         counts: whether the verdict is counted and published; if not, only TOO_SLOW is.
     """
+
+    # The last verdict, what it rests on, and when it was made, by both clocks; set together.
+    _basis: object
+    _at_mono: float
+    _at_wall: float
 
     __slots__ = (
         "_agent",
@@ -102,11 +128,9 @@ class Taking:
         "_at_wall",
         "_basis",
         "_checked_again",
-        "_clock",
         "_counts",
         "_gate",
         "_max_wait_s",
-        "_pacer",
         "_url",
         "_verdict",
     )
@@ -115,45 +139,50 @@ class Taking:
         self,
         gate: Judging,
         agent: Basis,
-        pacer: Pacer,
-        clock: Clock,
         url: str,
         max_wait_s: float | None,
         counts: bool = True,  # noqa: FBT001, FBT002 - a keyword costs time
     ) -> None:
         self._gate = gate
         self._agent = agent
-        self._pacer = pacer
-        self._clock = clock
         self._url = url
         self._max_wait_s = max_wait_s
         self._counts = counts
         self._checked_again = False
-        # The last verdict, what it rests on, and when it was made, by both clocks.
         self._verdict: Verdict | None = None
-        self._basis: object = None
-        self._at_mono = self._at_wall = 0.0
 
     async def take(self) -> Turn:
         """Wait for the turn."""
-        clock, max_wait_s = self._clock, self._max_wait_s
-        origin = split(self._url)[0]
+        url, agent, max_wait_s = self._url, self._agent, self._max_wait_s
+        clock = agent.clock
         deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
         try:
             if ENTERED.get():
-                self._refuse_to_wait_for_itself(origin)
+                self._refuse_to_wait_for_itself(split(url)[0])
             while True:
-                verdict = self._gate.judged(self._url)
-                if verdict is None:
-                    verdict = await self._learn(origin, deadline_mono)
+                verdict = self._gate.judged(url)
+                standing = agent.standing(url) if verdict is not None and verdict.allowed else None
+                if verdict is not None and standing is not None:  # nearly every turn
+                    origin, self._basis, pace = standing
+                    self._verdict = verdict
+                    self._at_mono, self._at_wall = clock.monotonic(), clock.wall()
                 else:
-                    self._note(origin, verdict)
-                request = _request(self._agent, self._pacer, origin, verdict)
+                    origin = split(url)[0]
+                    verdict = await self._checked(origin, verdict, deadline_mono)
+                    _close_if_refused(agent.pacer, origin, verdict)
+                    pace = agent.pace_rules(origin)
+                request = TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
-                permit = await self._pacer.start(request, left_s)
-                if not permit.waited:
+                permit = await agent.pacer.start(request, left_s)
+                if not permit.waited or (
+                    # As ``_granted_late`` finds for nearly every turn: a call less.
+                    standing is not None
+                    and verdict.age_s + clock.monotonic() - self._at_mono < DAY_S
+                    and verdict.age_s + clock.wall() - self._at_wall < DAY_S
+                    and agent.basis(origin) == self._basis
+                ):
                     return self._granted(verdict, permit)
-                turn = self._granted_late(origin, verdict, request.pace, permit)
+                turn = self._granted_late(origin, verdict, pace, permit)
                 if turn is not None:
                     return turn
         except TooFar as far:
@@ -169,11 +198,11 @@ class Taking:
 
     def _granted(self, verdict: Verdict, permit: Permit) -> Turn:
         """Return the turn."""
-        return Turn(verdict, permit, self._pacer, self._agent.publish)
+        return Turn(verdict, permit, self._agent)
 
     def _granted_late(self, origin: Origin, verdict: Verdict, pace: StatedPace | None, permit: Permit) -> Turn | None:
         """Return the turn after a wait; None if the permit was given back, because another verdict or pace holds."""
-        clock = self._clock
+        clock = self._agent.clock
         try:
             passed_s = max(clock.monotonic() - self._at_mono, clock.wall() - self._at_wall)
             usable = verdict.age_s + passed_s < DAY_S  # RFC 9309 2.4: no copy older than 24 hours SHOULD be used
@@ -185,8 +214,7 @@ class Taking:
                 elif usable and self._checked_again:
                     holds = verdict  # fetched for this turn
             if holds is not None:
-                if not holds.allowed or holds.source is None or holds.source.of_host:
-                    _close_if_refused(self._pacer, origin, holds)
+                _close_if_refused(self._agent.pacer, origin, holds)
                 if holds is verdict or self._agent.pace_rules(origin) is pace:
                     return self._granted(holds, permit)
         except BaseException:
@@ -203,18 +231,26 @@ class Taking:
             return
         verdict = self._verdict = self._gate.judged(self._url)
         if verdict is not None:
-            _close_if_refused(self._pacer, origin, verdict)
+            _close_if_refused(self._agent.pacer, origin, verdict)
         raise TurnHeld(self._url, held_by=held.url)
 
     def _note(self, origin: Origin, verdict: Verdict) -> None:
         """Keep a verdict and what it rests on, in the step in which it was made: later that may be something else."""
         self._verdict = verdict
         self._basis = self._agent.basis(origin)
-        self._at_mono, self._at_wall = self._clock.monotonic(), self._clock.wall()
+        clock = self._agent.clock
+        self._at_mono, self._at_wall = clock.monotonic(), clock.wall()
+
+    async def _checked(self, origin: Origin, verdict: Verdict | None, deadline_mono: float | None) -> Verdict:
+        """Return the verdict that was found at once, or else one that has to be fetched for."""
+        if verdict is None:
+            return await self._learn(origin, deadline_mono)
+        self._note(origin, verdict)
+        return verdict
 
     async def _learn(self, origin: Origin, deadline_mono: float | None) -> Verdict:
         """Return a verdict that has to be fetched for; raises TooFar if it does not come before the deadline."""
-        clock = self._clock
+        clock = self._agent.clock
 
         async def check() -> Verdict:
             verdict = await self._gate.learn(self._url)
@@ -234,24 +270,21 @@ class Taking:
         return checked
 
 
-def take_now(
-    peek: Callable[[str], Verdict | None], agent: Basis, pacer: Pacer, clock: Clock, url: str
-) -> Turn | NotYet:
+def take_now(peek: Callable[[str], Verdict | None], agent: Basis, url: str) -> Turn | NotYet:
     """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
-    origin = Origin.of(url)
     verdict = peek(url)
     if verdict is None:
-        agent.ask_ahead(origin)
-        return NotYet(clock.wall(), Bound.ROBOTS_TXT)
-    permit = pacer.try_start(_request(agent, pacer, origin, verdict))
-    return permit if isinstance(permit, NotYet) else Turn(verdict, permit, pacer, agent.publish)
-
-
-def _request(agent: Basis, pacer: Pacer, origin: Origin, verdict: Verdict) -> TurnRequest:
-    """Return the request for a turn; raises Disallowed."""
-    if not verdict.allowed or verdict.source is None or verdict.source.of_host:  # mostly, the call is saved
-        _close_if_refused(pacer, origin, verdict)
-    return TurnRequest(origin.pacing_host, origin.text, verdict.agent, agent.pace_rules(origin), verdict.url)
+        agent.ask_ahead(split(url)[0])
+        return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)
+    standing = agent.standing(url) if verdict.allowed else None
+    if standing is not None:
+        origin, _, pace = standing
+    else:
+        origin = split(url)[0]
+        _close_if_refused(agent.pacer, origin, verdict)
+        pace = agent.pace_rules(origin)
+    permit = agent.pacer.try_start(TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url))
+    return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent)
 
 
 def _close_if_refused(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:

@@ -228,7 +228,7 @@ class PageFetcher:
 
     async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
-        with await Taking(self._agent, self._agent, self._pacer, self._clock, hop.url, None).take() as turn:
+        with await Taking(self._agent, self._agent, hop.url, None).take() as turn:
             result = await self._admission.run(hop, lambda: fetch_guarded(self._fetcher, hop, self._publisher))
             if result.status is not None:
                 turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from politesse import Dialect, InvalidURL, __version__
-from politesse._text import printable
+from politesse.cli import store_app
 from politesse.cli.check_command import print_verdicts
-from politesse.cli.console import abandon_output, errors, output, plain
+from politesse.cli.console import errors, output
 from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls
 from politesse.cli.demo import Plan
 from politesse.cli.demo import run as run_demo
@@ -20,11 +19,7 @@ from politesse.cli.filter_command import filter_stdin
 from politesse.cli.gate_options import GateOptions
 from politesse.cli.guide_command import print_guide, print_topics
 from politesse.cli.lint_command import lint_all, print_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-_INTERRUPTED: Final = 130  # what a shell shows for a program that Ctrl-C ended: 128 and SIGINT
+from politesse.cli.running import run
 
 app = typer.Typer(
     name="politesse",
@@ -34,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback without the values of variables, which may be secret
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(store_app.app)
 
 Agent = Annotated[
     str,
@@ -49,6 +45,15 @@ InDialect = Annotated[
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
+]
+StoreFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        dir_okay=False,
+        help="Keep robots.txt, and what hosts ask for, in this file: later runs go on from it.",
+    ),
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")]
 
@@ -74,6 +79,7 @@ def check(
     urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs.")],
     agent: Agent = "politesse",
     timeout: Timeout = 30.0,
+    store: StoreFile = None,
     *,
     as_json: AsJson = False,
     page: Annotated[
@@ -102,8 +108,8 @@ def check(
     host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
     [{origin, result, status, fault, age_s, fetching, next_fetch}].
     """
-    options = _gate_options(agent, timeout)
-    _run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page, with_hosts=host))
+    options = _gate_options(agent, timeout, store)
+    run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page, with_hosts=host))
 
 
 @app.command()
@@ -135,7 +141,7 @@ def explain(
     options = _gate_options(agent, timeout)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
     try:
-        _run(explain_url(options, url, file, dialects, output(), as_json=as_json))
+        run(explain_url(options, url, file, dialects, output(), as_json=as_json))
     except InvalidURL as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -151,17 +157,20 @@ def filter_(
     max_pending: Annotated[
         int, typer.Option(metavar="N", min=1, help="How many URLs may wait for a robots.txt at once.")
     ] = 10_000,
+    store: StoreFile = None,
 ) -> None:
     """Copy the allowed URLs from standard input, one per line, to standard output, each as soon as it is decided.
 
     Their order changes. Exit code: 0 if all were decided, denied ones too; 2 if some could not be decided.
     """
-    _run(filter_stdin(_gate_options(agent, timeout), errors(), rejected, max_pending))
+    run(filter_stdin(_gate_options(agent, timeout, store), errors(), rejected, max_pending))
 
 
 @app.command()
-def crawl(
-    urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")],
+def crawl(  # noqa: PLR0913 - the options of the command
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
+    ] = None,
     agent: Annotated[
         str,
         typer.Option(
@@ -189,7 +198,24 @@ def crawl(
             metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
         ),
     ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
+        ),
+    ] = None,
     *,
+    store: StoreFile = None,
     same_host: Annotated[
         bool,
         typer.Option(
@@ -210,21 +236,24 @@ def crawl(
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
-    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a journal, URLs
+    that are left are not recorded, and a crawl that goes on appends.
     """
     try:
         plan = CrawlPlan.of(
-            urls,
-            _gate_options(agent, timeout),
+            urls or [],
+            _gate_options(agent, timeout, store),
             agent,
             same_host=same_host,
             max_pages=max_pages,
             workers=workers,
             out=out,
+            journal=journal,
+            resume=resume,
         )
     except ValueError as error:  # InvalidURL and ConfigurationError
         raise typer.BadParameter(str(error)) from error
-    _run(crawl_urls(plan, errors()))
+    run(crawl_urls(plan, errors()))
 
 
 def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -258,7 +287,7 @@ def lint(
     """
     del codes  # eager: its callback has ended the program
     options = _gate_options("politesse", timeout)
-    _run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
+    run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
 
 
 @app.command()
@@ -277,7 +306,7 @@ def demo(
 
     Exit code: 0 if every allowed page was fetched and no rule was broken; else 1.
     """
-    _run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
+    run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
 
 
 @app.command()
@@ -297,24 +326,11 @@ def guide(
         raise typer.BadParameter(str(error)) from error
 
 
-def _gate_options(agent: str, timeout_s: float) -> GateOptions:
+def _gate_options(agent: str, timeout_s: float, store: Path | None = None) -> GateOptions:
     try:
-        return GateOptions.of(agent, timeout_s)
+        return GateOptions.of(agent, timeout_s, store)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def _run(command: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run a command in an event loop, and exit with its exit code."""
-    try:
-        code = asyncio.run(command)
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-    except OSError as error:  # a full disk, no free port
-        abandon_output()
-        errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)
-        code = 2
-    raise typer.Exit(code)
 
 
 def _unwrapped(text: str) -> str:
@@ -322,5 +338,5 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-for _command in app.registered_commands:
+for _command in (*app.registered_commands, *store_app.app.registered_commands):
     _command.help = _unwrapped((_command.callback and _command.callback.__doc__) or "")

@@ -23,7 +23,7 @@ from politesse.cli.crawl_view import CrawlView
 from politesse.cli.interrupts import Interrupts
 from politesse.cli.progress import CrawlBar
 from politesse.cli.streams import descriptor
-from politesse.errors import PolitesseWarning
+from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 CRAWLER: Final = f"politesse/{__version__} (crawl)"
 DEFAULT_MAX_PAGES: Final = 1_000
 _ERRORS: Final = 400  # and above: such a page says nothing about its site
+_START: Final = ""  # the item of a URL to start from; a link has its host, which its redirects keep
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
@@ -64,6 +65,8 @@ class CrawlPlan:
         max_pages: how many pages are requested at most; None for any number.
         workers: how many hosts are requested at once.
         out: where the records are written to, ``-`` for standard output; None for none.
+        journal: the file that keeps the URLs for the next run; None for none.
+        goes_on: whether the journal is that of an earlier run.
     """
 
     urls: tuple[str, ...]
@@ -73,9 +76,11 @@ class CrawlPlan:
     max_pages: int | None
     workers: int
     out: Path | None
+    journal: Path | None
+    goes_on: bool
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - the options of the command
         cls,
         urls: Sequence[str],
         options: GateOptions,
@@ -85,13 +90,25 @@ class CrawlPlan:
         max_pages: int | None,
         workers: int,
         out: Path | None,
+        journal: Path | None = None,
+        resume: Path | None = None,
     ) -> CrawlPlan:
         """Return a checked plan, with a limit of pages where the crawl could roam the web.
 
         Raises:
             InvalidURL: one of the URLs cannot be crawled.
-            ConfigurationError: the User-Agent cannot be sent.
+            ConfigurationError: the User-Agent cannot be sent; there is nothing to start from; or the journal is given
+                twice, or is to be resumed and missing.
         """
+        if journal is not None and resume is not None:
+            raise ConfigurationError("--journal and --resume name the same file: give one of them")
+        if resume is not None and not resume.exists():
+            raise ConfigurationError(f"--resume {resume}: there is no such file; --journal begins one")
+        if not urls and resume is None:
+            raise ConfigurationError(
+                "Missing argument URL: give one to start from, or --resume with the journal of an earlier crawl"
+            )
+        journal = journal or resume
         distinct = {normal_form(url): url for url in reversed(urls)}
         for url in urls:
             Origin.of(url)
@@ -99,17 +116,27 @@ class CrawlPlan:
             Identity.of(user_agent)
         if max_pages is None and not same_host:
             max_pages = DEFAULT_MAX_PAGES
-        return cls(tuple(reversed(distinct.values())), options, user_agent, same_host, max_pages, workers, out)
+        return cls(
+            tuple(reversed(distinct.values())),
+            options,
+            user_agent,
+            same_host,
+            max_pages,
+            workers,
+            out,
+            journal,
+            goes_on=journal is not None and journal.exists(),
+        )
 
     def gate(self) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
-            return Gatekeeper(self.user_agent, fetch=self.options.fetch_options())
+            return Gatekeeper(self.user_agent, fetch=self.options.fetch_options(), store=self.options.store)
 
 
 async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
     """Crawl, print a summary to ``err``, and return the exit code; raises OSError if ``plan.out`` cannot be opened."""
-    with opened(plan.out) as file, Interrupts() as interrupts:
+    with opened(plan.out, append=plan.goes_on) as file, Interrupts() as interrupts:
         records = CrawlRecords(file, plan.urls)
         run = CrawlRun(plan, err, records)
         try:
@@ -127,7 +154,7 @@ async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
                     await run.record_left()
         except BrokenPipeError:
             code, run.ending = BROKEN_PIPE, "stopped, because the output was closed"
-        except OSError as error:
+        except (OSError, StoreError, ConfigurationError) as error:
             code, run.ending = 2, f"stopped by an error: {printable(str(error))}"
         err.print(plain(run.summary()), soft_wrap=True)
         return code
@@ -159,7 +186,7 @@ class CrawlRun:
         """Crawl to the end; raises the OSError of a record that cannot be written."""
         records, plan = self._records, self._plan
         async with plan.gate() as gate:
-            queue: PoliteQueue[bool] = PoliteQueue(gate, on_disallowed=records.add_refusal)
+            queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=records.add_refusal, journal=plan.journal)
             # One connection for each worker, and no cookies: each page is requested as by a new visitor.
             session = PoliteSession(
                 gate,
@@ -167,10 +194,11 @@ class CrawlRun:
                 connector=aiohttp.TCPConnector(limit=plan.workers),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-            async with session as web:
+            async with session as web, queue:
                 try:
                     for url in plan.urls:
-                        await queue.put(url, item=True)
+                        await queue.put(url, item=_START)
+                    self._add_hosts(queue)
                     async with self._shown(gate, queue) as show:
 
                         def note(progress: CrawlProgress) -> None:
@@ -191,9 +219,16 @@ class CrawlRun:
         if self._left:
             self.ending = f"stopped at --max-pages {plan.max_pages}"
 
+    def _add_hosts(self, queue: PoliteQueue[str]) -> None:
+        """Add the hosts that an earlier run has followed links to, or start URLs were redirected to."""
+        for url, item, _ in queue.left():
+            host = Origin.of(url).host
+            if item in {_START, host}:
+                self._hosts.add(host)
+
     async def record_left(self) -> None:
-        """Record the URLs that are left, unless that was done; raises OSError."""
-        while self._left:
+        """Record the URLs that are left, unless that was done, or a journal keeps them; raises OSError."""
+        while self._left and self._plan.journal is None:
             self._records.add_left(self._left.pop())
         await self._records.flush()
 
@@ -207,11 +242,14 @@ class CrawlRun:
         lines = [f"{counts['page']:,} pages, {others} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
+            if self._plan.journal is not None:
+                same_host = " --same-host" if self._plan.same_host else ""
+                lines.append(f"go on with: politesse crawl{same_host} --resume {self._plan.journal}")
         elif self.ending:
             lines.append(self.ending)
         return "\n".join(lines)
 
-    def _shown(self, gate: Gatekeeper, queue: PoliteQueue[bool]) -> AbstractAsyncContextManager[Shown]:
+    def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return what shows the progress: a table in a terminal, lines elsewhere.
 
         With records on standard output, a table would disturb those who see both: one bar, or nothing, is shown.
@@ -223,18 +261,19 @@ class CrawlRun:
             return _bar(self._err)
         return CrawlView(self._err, gate, queue, self._records).shown()
 
-    async def _handle(self, page: CrawlPage[bool], response: aiohttp.ClientResponse) -> None:
+    async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> None:
         """Queue the links of a page, and record it as the last step: if that is not reached, the page is left."""
         await self._records.make_room()
         body = await _read_html(response)
-        if page.item:
+        if page.item == _START:
             self._hosts.add(Origin.of(page.url).host)  # a start URL was redirected here
         links = await self._links(page.url, response, body) if body and response.status < _ERRORS else []
         queued = 0
         for number, link in enumerate(links):
             if not number % _BATCH:
                 await asyncio.sleep(0)  # thousands of links must not delay the other pages
-            queued += self._is_wanted(link) and page.put(link)
+            host = Origin.of(link).host
+            queued += (not self._plan.same_host or host in self._hosts) and page.put(link, item=host)
         content = PageContent(
             response.status,
             response.headers.get("Content-Type", ""),
@@ -249,9 +288,6 @@ class CrawlRun:
         """Return the links of a page; in a thread, because a hostile page takes a second."""
         headers, token = list(response.headers.items()), self._plan.options.token
         return await asyncio.to_thread(followable_links, body[:MAX_BYTES], url, headers=headers, token=token)
-
-    def _is_wanted(self, link: str) -> bool:
-        return not self._plan.same_host or Origin.of(link).host in self._hosts
 
 
 class _TimedSession:

@@ -129,7 +129,7 @@ class CrawlRecords:
         if self._file is not None:
             await self._file.flush()
 
-    def add_page(self, page: CrawlPage[bool], content: PageContent) -> None:
+    def add_page(self, page: CrawlPage[str], content: PageContent) -> None:
         """Record a page."""
         visit = _current(page)
         self._add(
@@ -147,7 +147,7 @@ class CrawlRecords:
             queued=content.queued,
         )
 
-    def add_failure(self, page: CrawlPage[bool], error: BaseException) -> None:
+    def add_failure(self, page: CrawlPage[str], error: BaseException) -> None:
         """Record a URL that has failed: the ``on_error`` of a crawl."""
         if CURRENT_VISIT.get(_NO_VISIT).recorded is page:
             return  # the page was handled, and its response could not be closed
@@ -232,8 +232,8 @@ class _DiskFile:
 
 
 @contextmanager
-def opened(path: Path | None) -> Generator[RecordFile | None, None, None]:
-    """Open the file of the records, ``-`` for standard output, and empty it; raises OSError."""
+def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | None, None, None]:
+    """Open the file of the records, ``-`` for standard output, and empty it unless told to append; raises OSError."""
     if path is None:
         yield None
     elif str(path) == STANDARD_OUTPUT:
@@ -243,5 +243,5 @@ def opened(path: Path | None) -> Generator[RecordFile | None, None, None]:
         finally:
             writer.close()
     else:
-        with path.open("wb", buffering=0) as file:
+        with path.open("ab" if append else "wb", buffering=0) as file:
             yield _DiskFile(file.fileno())

@@ -49,7 +49,7 @@ class CrawlView:
         records: knows what was finished last.
     """
 
-    def __init__(self, console: Console, gate: Gatekeeper, queue: PoliteQueue[bool], records: CrawlRecords) -> None:
+    def __init__(self, console: Console, gate: Gatekeeper, queue: PoliteQueue[str], records: CrawlRecords) -> None:
         self._console = console
         self._gate = gate
         self._queue = queue

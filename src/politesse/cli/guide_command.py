@@ -30,6 +30,7 @@ TOPICS: Final = (
     "asking",
     "pacing",
     "crawling",
+    "restarts",
     "aiohttp",
     "httpx",
     "scrapy",
@@ -47,6 +48,7 @@ _WIDEST: Final = 100  # longer lines of prose are hard to read
 _LESS: Final = "FRX"  # as git: no pager for what fits, colours, and the text stays on the screen
 _THEME: Final = Theme({"markdown.code": "bold cyan"})  # rich's own is on black, in a white terminal too
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+_SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
 
 
@@ -89,9 +91,12 @@ def _nearest(topic: str) -> str:
 
 
 def _with_commands(text: str) -> str:
-    """Return a guide that names, beside the label of a link to another guide, the command that shows it."""
+    """Return a guide that names, beside the label of a link to another guide, the command that shows it.
+
+    A link to a section of the same guide becomes its label.
+    """
     parts = _FENCED.split(text)
-    parts[::2] = (_GUIDE_LINK.sub(_as_command, prose) for prose in parts[::2])
+    parts[::2] = (_GUIDE_LINK.sub(_as_command, _SECTION_LINK.sub(r"\1", prose)) for prose in parts[::2])
     return "".join(parts)
 
 

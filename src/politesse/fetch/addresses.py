@@ -17,6 +17,7 @@ import asyncio
 import ipaddress
 import socket
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -28,6 +29,7 @@ from politesse.ports import FaultKind, Resolver
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from politesse._tasks import TaskLimit
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -50,6 +52,7 @@ _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing 
 # RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. One bit says
 # whether that address is unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+_MAX_KNOWN: Final = 4_096  # addresses that are kept parsed, 0.3 kB each: many sites share one
 
 
 class SystemResolver:
@@ -132,7 +135,7 @@ class PublicResolver(AbstractResolver):
         Raises:
             OSError: it has none.
         """
-        return _permitted(host, port, family, await self._resolver.resolve(host, port), is_public)
+        return _permitted(host, port, family, await self._resolver.resolve(host, port), lambda _, public: public)
 
     async def close(self) -> None:
         """Do nothing: the resolver belongs to the caller."""
@@ -164,9 +167,9 @@ class AddressGuard(AbstractResolver):
         self._public_only = private_addresses == "deny"
         self._seen_public = False
         self._seen_before = False  # the value of _seen_public before the current name
-        self._limit: asyncio.Timeout | None = None
+        self._limit: TaskLimit | None = None
         self._connect_s = 0.0
-        self._ends_at: float | None = None
+        self._ends_at = 0.0
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
 
@@ -200,9 +203,9 @@ class AddressGuard(AbstractResolver):
         if address is None:
             self._seen_public = self._seen_public or self._blind
             return True
-        return self._permits(address)
+        return self._permits(address, is_public(address))
 
-    def limit_connects(self, limit: asyncio.Timeout, connect_s: float) -> None:
+    def limit_connects(self, limit: TaskLimit, connect_s: float) -> None:
         """Limit each connection to a name to ``connect_s`` seconds from the start of its lookup.
 
         Args:
@@ -210,16 +213,12 @@ class AddressGuard(AbstractResolver):
                 both limits, and waiting for a thread of SystemResolver does not count towards that of the connection.
             connect_s: seconds; positive.
         """
-        self._limit, self._connect_s, self._ends_at = limit, connect_s, limit.when()
+        self._limit, self._connect_s, self._ends_at = limit, connect_s, limit.ends_at
 
     def connected(self) -> None:
         """End the limit of a connection, which is established now."""
-        if self._limit is not None and self._limit.when() != self._ends_at:
-            self._limit.reschedule(self._ends_at)
-
-    def release_limit(self) -> None:
-        """Forget the time limit of the fetch, which has ended. It knows its task, which knows this guard."""
-        self._limit = None
+        if self._limit is not None:
+            self._limit.end_at(self._ends_at)
 
     async def permits_name(self, host: str, port: int, limit_s: float) -> bool:
         """Check a name that a foreign resolver will look up once more: all of its addresses must be permitted.
@@ -234,20 +233,20 @@ class AddressGuard(AbstractResolver):
         addresses, _ = await self._addresses(host, port, limit_s)
         if not addresses:
             raise OSError(None, f"{host} has no address")
-        return all(self._permits(_parsed(text)) for text in addresses)
+        return all(self._permits(*_known(text)) for text in addresses)
 
     async def was_at(self, peer: str, host: str, port: int, limit_s: float) -> None:
         """Count the current name as private if the peer has a private address that is one of the name's own.
 
         A private peer alone is not enough: it may be a proxy.
         """
-        if not self._follows_seen or self._seen_before or is_literal(host) or is_public(_parsed(peer)):
+        if not self._follows_seen or self._seen_before or is_literal(host) or _known(peer)[1]:
             return
         try:
             addresses, _ = await self._addresses(host, port, limit_s)
         except OSError:  # unknown here, so the name still counts as public
             return
-        self._seen_public = _parsed(peer) not in map(_parsed, addresses)
+        self._seen_public = _known(peer) not in map(_known, addresses)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -277,17 +276,16 @@ class AddressGuard(AbstractResolver):
         self._end_by(limit, time() + self._connect_s)
         return await resolver.resolve(host, port)
 
-    def _end_by(self, limit: asyncio.Timeout, connected_by: float) -> None:
-        if self._ends_at is None or connected_by < self._ends_at:
-            limit.reschedule(connected_by)
+    def _end_by(self, limit: TaskLimit, connected_by: float) -> None:
+        if connected_by < self._ends_at:
+            limit.end_at(connected_by)
 
     async def _addresses(self, host: str, port: int, limit_s: float) -> tuple[Sequence[str], float]:
         if isinstance(self._resolver, SystemResolver):
             return await self._resolver.look_up(host, port, limit_s)
         return await _timed(self._resolver.resolve(host, port), limit_s)
 
-    def _permits(self, address: IPAddress) -> bool:
-        public = is_public(address)
+    def _permits(self, address: IPAddress, public: bool) -> bool:  # noqa: FBT001 - the parts of ``_known``
         if self._public_only and not public:
             way = "a redirect" if self.kind is FaultKind.REDIRECT_TARGET else "a connection"
             self.refusal = f"{way} to {address}, which is private"
@@ -332,9 +330,11 @@ def is_literal(host: str) -> bool:
     return _literal(host) is not None
 
 
-def _parsed(text: str) -> IPAddress:
-    """Return an address without its scope: one with a scope (fe80::1%eth0) is private either way."""
-    return ipaddress.ip_address(text.partition("%")[0])
+@lru_cache(maxsize=_MAX_KNOWN)
+def _known(text: str) -> tuple[IPAddress, bool]:
+    """Return an address without its scope, and whether it is public; one with a scope (fe80::1%eth0) never is."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return address, is_public(address)
 
 
 def _permitted(
@@ -342,14 +342,14 @@ def _permitted(
     port: int,
     family: socket.AddressFamily,
     addresses: Sequence[str],
-    permits: Callable[[IPAddress], bool],
+    permits: Callable[[IPAddress, bool], bool],
 ) -> list[ResolveResult]:
     """Return the permitted addresses of ``host`` in the form of aiohttp; raises OSError if there are none."""
     found = []
     for text in addresses:
-        address = _parsed(text)
+        address, public = _known(text)
         kind = socket.AF_INET if isinstance(address, ipaddress.IPv4Address) else socket.AF_INET6
-        if permits(address) and family in {socket.AF_UNSPEC, kind}:
+        if permits(address, public) and (family == socket.AF_UNSPEC or family == kind):  # noqa: PLR1714 - no hashes
             found.append(
                 ResolveResult(hostname=host, host=text, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST)
             )

@@ -38,6 +38,7 @@ from politesse._checks import check_types
 from politesse._constants import SUCCESSFUL
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
+from politesse._tasks import TaskLimit
 from politesse._text import without_tls
 from politesse.errors import ConfigurationError
 from politesse.fetch.addresses import GUARD, AddressGuard, SystemResolver, is_literal
@@ -129,15 +130,14 @@ class AiohttpFetcher:
             guard.after_public()
         GUARD.set(guard)
         try:
-            async with asyncio.timeout(self._options.total_timeout_s) as limit:
+            with TaskLimit() as limit:
+                self._limit(limit)
                 guard.limit_connects(limit, self._options.connect_timeout_s)
                 while (answer := await self._hop(guard, hops)) is None:
                     guard.next_hop()
                 return answer
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
             return hops.fault(_kind(error, guard), guard.refusal or without_tls(str(error)) or type(error).__name__)
-        finally:
-            guard.release_limit()
 
     async def aclose(self) -> None:
         """Close all connections. A later fetch opens new ones."""
@@ -147,6 +147,13 @@ class AiohttpFetcher:
     def _unguarded(self) -> bool:
         """Whether a foreign resolver finds the addresses."""
         return self._session is not None or self._options.proxy is not None
+
+    def _limit(self, limit: TaskLimit) -> None:
+        """Start the limit of a fetch; its timer runs at the limit of the first connection, if that is sooner."""
+        options, now = self._options, asyncio.get_running_loop().time()
+        limit.end_at(
+            now + options.total_timeout_s, looked_at=now + min(options.connect_timeout_s, options.total_timeout_s)
+        )
 
     async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
         """Make one request; None if its redirect is to be followed."""
@@ -213,7 +220,7 @@ class AiohttpFetcher:
         if response.status not in SUCCESSFUL:  # only the body of a file is read
             return FetchResponse(response.status, hops.url, headers, conditional=conditional)
         try:
-            body, truncated = await _read(response, self._options.max_body_bytes)
+            body, truncated = await _read(response, headers, self._options.max_body_bytes)
         except BodyError as error:
             return hops.fault(error.kind, error.detail, response.status)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
@@ -232,18 +239,22 @@ def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
     for name, value in response.headers.items():
         headers.setdefault(name.lower(), value)
     if "cache-control" in headers:
-        headers["cache-control"] = ", ".join(response.headers.getall("Cache-Control"))  # RFC 9110 5.3
+        headers["cache-control"] = _list(response, headers, "cache-control")
     return headers
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    coding = ", ".join(response.headers.getall("Transfer-Encoding", ())).strip().lower()
+def _list(response: aiohttp.ClientResponse, headers: Mapping[str, str], name: str) -> str:
+    """Return the value of a header; several lines are one list (RFC 9110 5.3)."""
+    return ", ".join(response.headers.getall(name)) if name in headers else ""
+
+
+async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], limit: int) -> tuple[bytes, bool]:
+    coding = _list(response, headers, "transfer-encoding").strip().lower()
     if coding not in {"", "chunked"}:
         raise BodyError(FaultKind.ENCODING, f"the transfer encoding {coding!r:.50}, which was not requested")
-    # RFC 9110 5.3: several lines are one list. An empty body has no encoding.
-    empty = response.status == HTTPStatus.NO_CONTENT or response.headers.get("Content-Length") == "0"
-    encodings = () if empty else response.headers.getall("Content-Encoding", ())
-    body = BoundedBody(", ".join(encodings), limit)
+    # An empty body has no encoding.
+    empty = response.status == HTTPStatus.NO_CONTENT or headers.get("content-length") == "0"
+    body = BoundedBody("" if empty else _list(response, headers, "content-encoding"), limit)
     wire = _wire(response)
     if wire is not None:
         wire.most_bytes = _OVERHEAD * limit
@@ -253,7 +264,7 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bo
             return body.finish()
     # RFC 9112 6.3: a body without a length and chunks extends to the close of the connection. RFC 9112 8: it is
     # incomplete if that close is not orderly.
-    delimited = empty or coding == "chunked" or "Content-Length" in response.headers
+    delimited = empty or coding == "chunked" or "content-length" in headers
     if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
         raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")
     return body.finish()
@@ -271,8 +282,8 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
     connection every second avoids waiting for the total timeout.
     """
     content = response.content
-    if content.is_eof():
-        return content.read_nowait()  # nothing is waited for
+    if (octets := content.read_nowait()) or content.is_eof():
+        return octets  # nothing is waited for
     while True:
         try:
             async with asyncio.timeout(_INSPECT_S):

@@ -42,11 +42,11 @@ class OpenTurns(set["Turn"]):
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
         turn.claim()  # unless the caller's turn was claimed for this request already
-        self.add(turn.__enter__())
+        self.add(turn.enter_here())
 
     def end(self, turn: Turn) -> None:
         """End a turn; has no effect on a turn that has ended."""
-        turn.end()
+        turn.__exit__(None, None, None)  # ``end`` alone leaves it to the next request to find out that it has ended
         self.discard(turn)
 
     def drop(self, turn: Turn) -> None:

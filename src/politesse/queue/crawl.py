@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._checks import check_number, check_priority, check_types, wrong_type
 from politesse._http.redirects import REDIRECTS
-from politesse._tasks import is_ended_from_outside
+from politesse._tasks import is_ended_with_task
 from politesse._text import counted, described, printable, printable_traceback
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin, url_text
 from politesse.queue.links import SeenUrls, normal_form, resolved_link, resolved_location
 from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport, PageFailed
@@ -123,7 +123,9 @@ class Crawl(Generic[Item, Response]):
         self._client = client
         self._handle = handle
         self._options = options
-        self._seen: Seen = SeenUrls() if options.seen is None else options.seen
+        journal = dispatcher.journal
+        kept_seen = SeenUrls() if journal is None else journal.seen
+        self._seen: Seen = kept_seen if options.seen is None else options.seen
         self._workers = options.workers if options.max_pages is None else min(options.workers, options.max_pages)
         self._started_mono = self._agent.clock.monotonic()
         self._refused_before, self._given_up_before = dispatcher.refusals.count, dispatcher.refusals.given_up
@@ -136,8 +138,11 @@ class Crawl(Generic[Item, Response]):
         """Crawl until it is over; raises what ``PoliteQueue.crawl`` says."""
         if self._client.closed:
             raise ClosedError(self._closed_message())
+        await self._dispatcher.ready()
+        journal = self._dispatcher.journal
         for queued in self._dispatcher.left():
-            self._seen.add(normal_form(queued.url))
+            if journal is None or self._seen is not journal.seen or not journal.is_resumed(queued):
+                self._seen.add(normal_form(queued.url))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._work(), name=f"crawl: worker {n}") for n in range(self._workers)]
@@ -177,7 +182,7 @@ class Crawl(Generic[Item, Response]):
         try:
             while self._dispatcher.size or self._dispatcher.under_way:
                 await self._dispatcher.join()
-        except ClosedError as error:
+        except (ClosedError, StoreError) as error:
             self._end(error)
         self._over.set()
 
@@ -228,7 +233,7 @@ class Crawl(Generic[Item, Response]):
         self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool
     ) -> None:
         """Settle a URL whose visit raised; raise on what ends the worker."""
-        if is_ended_from_outside(error, asyncio.current_task()) or isinstance(error, KeyboardInterrupt | SystemExit):
+        if is_ended_with_task(error, asyncio.current_task()):
             if is_handed and is_done:
                 self._pages += 1  # cancelled while the response was closed
             else:
@@ -275,12 +280,15 @@ class Crawl(Generic[Item, Response]):
         respelt = normal_form(target) == normal_form(queued.url)
         if respelt or self.admit(target):
             hops = (*queued.hops, queued.url)
-            self._dispatcher.add(Origin.of(target), target, queued.item, queued.priority, hops)
+            origin = Origin.of(target)
+            self._dispatcher.add(origin, target, queued.item, queued.priority, hops, instead_of=queued)
         self._redirects += 1
 
     def _offer(self, base: str, link: StrOrURL | None, item: Item | None, priority: float) -> bool:
         """Queue what a link refers to; see ``CrawlPage.put``."""
         check_priority(priority)
+        if self._dispatcher.journal is not None:
+            self._dispatcher.journal.check(item, priority)
         url = None if link is None else resolved_link(base, url_text(link, "link"))
         if url is not None:
             form = normal_form(url)
@@ -300,7 +308,7 @@ class Crawl(Generic[Item, Response]):
     def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
         """Queue a URL again as it was, or as another attempt."""
         origin, attempt = queued.origin_queue.origin, attempt or queued.attempt
-        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, queued.hops, attempt)
+        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, queued.hops, attempt, instead_of=queued)
 
     def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
         """Count and report a URL that has failed."""

@@ -36,9 +36,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakSet
 
 from politesse._pacing.held import Turn, current_task
-from politesse.errors import ClosedError, Disallowed
+from politesse._text import counted
+from politesse.errors import ClosedError, Disallowed, StoreError
+from politesse.origin import Origin
 from politesse.queue.denied import DeniedUrls, TimeSlice
 from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl, refuse_to_wait_for_itself
+from politesse.queue.journal import Journal
 from politesse.queue.patience import Limits, Patience
 from politesse.queue.prefetch import RobotsPrefetcher
 from politesse.queue.ready import ReadyHosts
@@ -48,10 +51,10 @@ from politesse.queue.waiting import WaitingTasks
 from politesse.verdict import Bound, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from politesse._gate.agent import Agent
-    from politesse.origin import Origin
+    from politesse.queue.journal import JournalFile, JournalRow
     from politesse.queue.reports import RunningCrawl
     from politesse.queue.stalls import StallWatch
 
@@ -69,6 +72,7 @@ class Dispatcher(Generic[Item]):
         stalls: learns of each wait, and of progress.
         limits: for how long is waited.
         max_asking: see PoliteQueue.
+        journal_file: what is put is kept there; None for nowhere.
 
     Attributes:
         hosts: those that have URLs, or tasks that wait for room, by pacing host.
@@ -78,6 +82,7 @@ class Dispatcher(Generic[Item]):
         refusals: the URLs that were refused.
         consumers: the tasks that have taken a turn.
         crawl: the one that is under way; None for none.
+        journal: what is put is noted there; None for nowhere.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Dispatcher(Generic[Item]):
         stalls: StallWatch,
         limits: Limits,
         max_asking: int,
+        journal_file: JournalFile | None = None,
     ) -> None:
         self._agent = agent
         self._stalls = stalls
@@ -111,9 +117,13 @@ class Dispatcher(Generic[Item]):
         self._finished = asyncio.Event()
         self._finished.set()
         agent.when_closed(self.fail)
+        self.journal = None if journal_file is None else Journal(journal_file, self._resume, self.fail)
+        if self.journal is not None:
+            agent.close_with_gate(self.journal.aclose)
 
     async def join(self) -> None:
         """Wait until nothing waits and nothing is under way; raises what ``PoliteQueue.join`` says."""
+        await self.ready()
         if not self._finished.is_set():
             with self._stalls:
                 await self._finished.wait()
@@ -126,6 +136,15 @@ class Dispatcher(Generic[Item]):
         for host in self.hosts.values():
             host.putters.wake_all()
         self._workers.wake_all()
+
+    async def aclose(self) -> None:
+        """Hand out nothing more, and close the journal."""
+        self.closed = True
+        if self._failure is None:
+            self.fail(QueueClosed(f"the queue was closed, with {counted(self.size, 'URL')} left in it"))
+        if self.journal is not None:
+            await self.journal.aclose()
+            self._agent.closed_before_gate(self.journal.aclose)
 
     def deferred(self) -> Mapping[Origin, float]:
         """Return the origins that wait for the end of a deferral, and the Unix times at which it ends."""
@@ -152,7 +171,29 @@ class Dispatcher(Generic[Item]):
             refused=self.refusals.count,
             given_up=self.refusals.given_up,
             deferred_until_wall=min(deferred.values(), default=None),
+            resumed=0 if self.journal is None else self.journal.resumed,
         )
+
+    async def ready(self) -> None:
+        """Resume what the journal holds before the first use; raises what ``raise_failure`` and ``ready`` say."""
+        if self.journal is not None:
+            if not self.journal.is_open:
+                self.raise_failure()
+            await self.journal.ready()
+
+    async def flush(self) -> None:
+        """Wait until the journal has all that was noted; raises StoreError."""
+        if self.journal is not None:
+            await self.journal.flush()
+
+    def _resume(self, rows: Sequence[JournalRow], last: int) -> None:
+        """Queue what an earlier run has left; new URLs get numbers from ``last`` on."""
+        self.raise_failure()
+        for row in rows:
+            self._puts = row.number - 1
+            item: Item | None = row.item  # type: ignore[assignment] # as it was put
+            self._queue(Origin.of(row.url), row.url, item, row.priority, row.hops, row.attempt)
+        self._puts = last
 
     def add(
         self,
@@ -162,8 +203,28 @@ class Dispatcher(Generic[Item]):
         priority: float,
         hops: tuple[str, ...] = (),
         attempt: int = 1,
+        *,
+        instead_of: QueuedUrl[Item] | None = None,
     ) -> None:
-        """Queue a URL; with the URLs that redirected to it, and the number of the attempt, in a crawl."""
+        """Queue a URL.
+
+        Args:
+            origin: of the URL.
+            url: see PoliteQueue, like ``item`` and ``priority``.
+            item: see there.
+            priority: see there.
+            hops: the URLs that redirected to it, in a crawl.
+            attempt: the number of the attempt, in a crawl.
+            instead_of: what ended in this URL, and has done nothing yet that the journal should keep: it is put back,
+                or redirects here.
+        """
+        queued = self._queue(origin, url, item, priority, hops, attempt)
+        if self.journal is not None:
+            self.journal.added(queued, instead_of)
+
+    def _queue(
+        self, origin: Origin, url: str, item: Item | None, priority: float, hops: tuple[str, ...], attempt: int
+    ) -> QueuedUrl[Item]:
         key = origin.pacing_host
         host = self.hosts.get(key)
         if host is None:
@@ -178,6 +239,7 @@ class Dispatcher(Generic[Item]):
             self._enter(queued)
         else:
             host.add(queued)  # a crawl puts back what was under way; nothing hands it out
+        return queued
 
     def _enter(self, queued: QueuedUrl[Item]) -> None:
         """Let a URL compete, or have it refused."""
@@ -197,6 +259,7 @@ class Dispatcher(Generic[Item]):
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn; raises what ``PoliteQueue.turn`` says."""
         self.consumers.add(current_task())
+        await self.ready()
         try:
             while True:
                 self.raise_failure()
@@ -253,6 +316,8 @@ class Dispatcher(Generic[Item]):
             self._agent.counted(answer.verdict)
             self.refusals.note_answer(queued)
             self.under_way[queued.number] = queued.url
+            if self.journal is not None:
+                self.journal.handed_out(queued)
             self._stalls.note_progress()
             self._remove(queued)
             if host.size:
@@ -301,6 +366,8 @@ class Dispatcher(Generic[Item]):
         try:
             self.refusals.pass_on(queued, verdict)
         finally:
+            if self.journal is not None:
+                self.journal.ended(queued)  # after what on_disallowed has put
             if self.crawl is not None:
                 self.crawl.note_refusal(queued.url)
             self._finish_if_done()
@@ -327,9 +394,20 @@ class Dispatcher(Generic[Item]):
         if not self.size and not self.under_way:
             self._finished.set()
 
-    def note_end(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
-        """Have the host tried at once if the answer may have closed it for long: URLs may have to be given up."""
+    def note_end(self, turn: Turn, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
+        """Have the host tried at once if the answer may have closed it for long: URLs may have to be given up.
+
+        Args:
+            turn: the turn that has ended.
+            queued: its URL.
+            is_broken_off: whether the turn ended with its task, so that the URL is to be kept in the journal.
+        """
         del self.under_way[queued.number]
+        if self.journal is not None:
+            if is_broken_off:
+                self.journal.broken_off(queued)
+            else:
+                self.journal.ended(queued)
         self._stalls.note_progress()
         self._finish_if_done()
         origin_queue = queued.origin_queue
@@ -350,7 +428,7 @@ class Dispatcher(Generic[Item]):
         host, origin = origin_queue.host, origin_queue.origin
         host.push_head(origin_queue)
         file = self._agent.known_file(origin)
-        if not verdict.allowed or file is not origin_queue.sorted_by:
+        if not verdict.allowed or file != origin_queue.sorted_by:
             origin_queue.sorted_by = file
             self._denied.sort(origin_queue)
             self._workers.wake()
@@ -375,5 +453,7 @@ class Dispatcher(Generic[Item]):
     def raise_failure(self) -> None:
         """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""
         self._agent.check_loop()
+        if isinstance(self._failure, StoreError | QueueClosed):
+            raise type(self._failure)(str(self._failure)) from self._failure
         if self._failure is not None:
             raise ClosedError(f"the gatekeeper gives no more turns, with {self.size} URLs queued") from self._failure

@@ -66,7 +66,7 @@ class OriginQueue(Generic[Item]):
         deferrals: how many deferrals followed each other without a URL handed out or refused between them.
         deferred_wall: the Unix time at which the first of them began; None for none.
         not_before: the Unix time at which the last deferral ends.
-        sorted_by: the rules of the file by which its URLs were sorted last; see DeniedUrls.
+        sorted_by: the digest of the file by which its URLs were sorted last; see DeniedUrls.
     """
 
     host: HostQueue[Item]
@@ -78,7 +78,7 @@ class OriginQueue(Generic[Item]):
     deferrals: int = 0
     deferred_wall: float | None = None
     not_before: float = 0.0
-    sorted_by: object = None
+    sorted_by: bytes | None = None
 
     def end_deferrals(self) -> None:
         """Begin the count of deferrals anew: robots.txt was answered."""

@@ -11,7 +11,7 @@ from politesse._http.redirects import resolved
 from politesse._text import has_utf_8
 
 _BLANKS: Final = " \t\n\r\f"  # ASCII whitespace of HTML, which authors leave around links
-_DIGEST_OCTETS: Final = 16  # two of a billion URLs share a digest with a probability of 10**-21
+DIGEST_OCTETS: Final = 16  # two of a billion URLs share a digest with a probability of 10**-21
 
 
 class Seen(Protocol):
@@ -41,11 +41,11 @@ class SeenUrls:
         self._digests: set[int] = set()  # an int of 16 octets is 20 octets smaller than bytes
 
     def __contains__(self, url: object, /) -> bool:
-        return isinstance(url, str) and _digest(url) in self._digests
+        return isinstance(url, str) and digest_of(url) in self._digests
 
     def add(self, url: str, /) -> None:
         """Add a URL in its normal form."""
-        self._digests.add(_digest(url))
+        self._digests.add(digest_of(url))
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -82,5 +82,6 @@ def normal_form(url: str) -> str:
     return before + question + query
 
 
-def _digest(url: str) -> int:
-    return int.from_bytes(blake2b(url.encode(errors="surrogatepass"), digest_size=_DIGEST_OCTETS).digest())
+def digest_of(url: str) -> int:
+    """Return the digest of a URL in its normal form: a number of 16 octets."""
+    return int.from_bytes(blake2b(url.encode(errors="surrogatepass"), digest_size=DIGEST_OCTETS).digest())

@@ -11,6 +11,9 @@ The way through this folder::
       refusals.py   counts and passes on what is refused
       stalls.py     logs that nothing moves
       waiting.py    a FIFO of tasks
+    taking.py       ``PoliteQueue.turn``: takes a turn on entering, ends it on leaving
+    journal.py      keeps what was put for the next run: the theory of operation is there
+      journal_file.py  its tables in an SQLite file
     results.py      what the methods of the queue return and raise
     crawl.py        ``PoliteQueue.crawl``: the loop over the queue
       clients.py    aiohttp and httpx, seen alike
@@ -24,29 +27,33 @@ import asyncio
 import inspect
 import math
 import warnings
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from politesse._checks import check_least, check_priority, check_wait, wrong_type
 from politesse._gate.view import AgentView, agent_of
 from politesse._pacing.held import current_task, in_turn
 from politesse._text import counted
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin, url_text
 from politesse.queue.clients import client_of
 from politesse.queue.crawl import Crawl, CrawlOptions
 from politesse.queue.dispatch import Dispatcher
 from politesse.queue.patience import Limits
-from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics, check_in_loop
+from politesse.queue.results import QueueClosed, QueueStatistics, check_in_loop
 from politesse.queue.stalls import StallWatch, named
+from politesse.queue.taking import TakingTurn
 from politesse.verdict import Verdict, utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    import os
+    from collections.abc import Awaitable, Callable, Mapping
+    from types import TracebackType
 
     from politesse.origin import StrOrURL
     from politesse.queue.clients import AiohttpStyle, HttpxStyle
     from politesse.queue.hosts import HostQueue
+    from politesse.queue.journal import JournalFile
     from politesse.queue.links import Seen
     from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport
 
@@ -81,9 +88,18 @@ class PoliteQueue(Generic[Item]):
             count, nor does the crawler's own ``min_delay_s``. 0 or more; None for no limit.
         max_deferrals: deprecated. How often in a row robots.txt is waited for, in place of the seconds; 0 or more.
         max_asking: how many robots.txt are fetched at once, not counting those that are slow to answer; positive.
+        journal: a file that keeps what was put until it has ended, so that the next run goes on with it: a path, or
+            ``"sqlite:///crawl.db"``. It may be the file of the gate's store. None for no file.
+
+    With a journal, ``put`` returns when the URL is in the file. A URL ends with its turn, or when it is refused; one
+    whose turn is broken off by the end of its task or of the process is handed out again by the next run, and what has
+    ended is not. A ``put`` of what an earlier run has put is ignored, so a program that was killed goes on if it is
+    just started again; a worker may put again what this run has handed out. Items must be what JSON holds: None, str,
+    numbers, bool, lists, and dicts with str as keys; a tuple, which would come back as a list, is refused. The file is
+    read at the first use, by one queue at a time. It is closed with the gatekeeper, or by ``aclose``.
 
     Raises:
-        ConfigurationError: for invalid options.
+        ConfigurationError: for invalid options; for a ``journal`` that is no file of politesse, or cannot be opened.
 
     Example:
         >>> import asyncio
@@ -115,6 +131,7 @@ class PoliteQueue(Generic[Item]):
         max_wait_s: float | None = 3600.0,
         max_deferrals: int | None = None,
         max_asking: int = 100,
+        journal: str | os.PathLike[str] | None = None,
     ) -> None:
         _check_objects(gate, on_disallowed)
         check_least("maxsize", maxsize, 0)
@@ -133,7 +150,27 @@ class PoliteQueue(Generic[Item]):
             max_deferrals,
         )
         self._stalls = StallWatch(self._agent.clock, self.__repr__)
-        self._dispatcher: Dispatcher[Item] = Dispatcher(self._agent, on_disallowed, self._stalls, limits, max_asking)
+        journal_file = None if journal is None else _journal_file(journal)
+        self._dispatcher: Dispatcher[Item] = Dispatcher(
+            self._agent, on_disallowed, self._stalls, limits, max_asking, journal_file
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._dispatcher.ready()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Accept and hand out no more URLs, and close the journal: what was put and has not ended is in it.
+
+        Pending and later calls raise QueueClosed; ``left`` returns what was not done. To hand out all that was put
+        first, ``close`` the queue and ``join`` it. The close of the gatekeeper does the same.
+        """
+        await self._dispatcher.aclose()
 
     async def put(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url``; a producer waits first if there is no room at its host (see ``maxsize``).
@@ -144,15 +181,25 @@ class PoliteQueue(Generic[Item]):
             priority: lower goes first, within the host; an int or a float.
 
         Raises:
-            TypeError: for a ``url`` that is neither a str nor a yarl.URL, or a ``priority`` of another type.
-            ValueError: for a ``priority`` that is NaN.
+            TypeError: for a ``url`` that is neither a str nor a yarl.URL, a ``priority`` of another type, or an
+                ``item`` that a journal cannot keep.
+            ValueError: for a ``priority`` that is NaN; with a journal, for an int of more than 64 bits.
             InvalidURL: for a URL that cannot be requested.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
+            StoreError: if the journal cannot be read or written, or another queue uses it; nothing more is handed out
+                then. If the call is cancelled as it waits for the journal, the URL may be queued.
             WrongEventLoop: if the gatekeeper belongs to another event loop, or none is running, as in a thread.
         """
         url = url_text(url)
         origin = self._checked_origin(url, priority)
+        journal = self._dispatcher.journal
+        if journal is not None:
+            journal.check(item, priority)
+            self._check_open(origin)
+            await journal.ready()
+            if journal.ignores(url, by_worker=self._is_consumer()):
+                return
         while (host := self._full_host(origin)) is not None:
             try:
                 with self._stalls:
@@ -161,40 +208,48 @@ class PoliteQueue(Generic[Item]):
                 self._dispatcher.forget_if_idle(host)
         if not self._is_seen(url):
             self._dispatcher.add(origin, url, item, priority)
+        await self._dispatcher.flush()
 
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
+        A journal gets it soon after, and must have been read: by ``async with queue``, or any method that waits.
+
         Raises:
             asyncio.QueueFull: if there is no room, for a producer.
-            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, WrongEventLoop: as ``put`` does.
+            ConfigurationError: if the journal was not read yet.
+            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: as ``put`` does.
         """
         url = url_text(url)
         origin = self._checked_origin(url, priority)
+        journal = self._dispatcher.journal
+        if journal is not None:
+            journal.check(item, priority)
+            self._check_open(origin)
+            journal.check_open()
+            if journal.ignores(url, by_worker=self._is_consumer()):
+                return
         if self._full_host(origin) is not None:
             raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
         if not self._is_seen(url):
             self._dispatcher.add(origin, url, item, priority)
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[QueuedTurn[Item], None]:
+    def turn(self) -> TakingTurn[Item]:
         """Wait until some host is ready, and hold a turn there while the block runs.
 
         The pause to the next request counts from the end of the block. However the block ends, the URL is done then:
-        put it again to retry it. The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
+        put it again to retry it. (A journal keeps it for the next run if the block ends with its task: by a
+        cancellation, KeyboardInterrupt or SystemExit.) The turn covers one hop, and the integrations use it; see
+        ``AgentView.turn``.
 
         Raises:
             QueueClosed: if the queue is closed and empty.
             TurnHeld: if this task holds the turns of all hosts that have URLs: it would wait for itself.
             ClosedError: if the gatekeeper is closed.
+            StoreError: if the journal cannot be read or written, or another queue uses it.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
-        turn, queued = await self._dispatcher.take()
-        try:
-            with turn:
-                yield QueuedTurn(turn, queued.item)
-        finally:
-            self._dispatcher.note_end(turn, queued)
+        return TakingTurn(self._dispatcher)
 
     async def crawl(
         self,
@@ -224,7 +279,7 @@ class PoliteQueue(Generic[Item]):
         It ends when every URL is done, ``handle`` included, or after ``max_pages``. It does not wait for tasks that
         ``handle`` has started: what they put after the end stays in the queue, for another crawl. If it is cancelled,
         or ends with an error, URLs under way go back into the queue, the log says how many are left, and a later crawl
-        with the same ``seen`` goes on with them.
+        with the same ``seen`` goes on with them; with a journal, so does the same program when it is started again.
 
         Args:
             web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``httpx.AsyncClient``. It
@@ -234,8 +289,9 @@ class PoliteQueue(Generic[Item]):
                 it raises is logged with the URL, and passed to ``on_error``.
             workers: how many URLs are under way at once, each at another host; positive.
             seen: the URLs that are not to be requested, to which those of this crawl are added: a set, or any object
-                with ``__contains__`` and ``add``, in their normal form. By default a set of digests. ``put`` of a URL
-                that was seen is ignored while the crawl runs; URLs that were put before it are requested.
+                with ``__contains__`` and ``add``, in their normal form. By default a set of digests; with a journal,
+                it has those of earlier runs. ``put`` of a URL that was seen is ignored while the crawl runs; URLs that
+                were put before it are requested.
             max_pages: how many pages are handed to ``handle`` at most; None for any number.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page, and what ``handle`` or the request raised, or PageFailed.
@@ -245,6 +301,7 @@ class PoliteQueue(Generic[Item]):
             ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or the queue is being
                 crawled already; a ConfigurationTypeError if an argument has the wrong type.
             ClosedError: the gatekeeper or ``web`` was closed.
+            StoreError: the journal cannot be read or written, or another queue uses it.
             Exception: what ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed`` raises, and, if
                 ``stop_on_error``, what ``handle`` raises.
 
@@ -274,15 +331,22 @@ class PoliteQueue(Generic[Item]):
         options = CrawlOptions(workers, seen, max_pages, on_progress, on_error, stop_on_error)
         dispatcher.crawl = crawl = Crawl(self._agent, dispatcher, client_of(web, self._gate), handle, options)
         try:
-            return await crawl.run()
+            report = await crawl.run()
+            await dispatcher.flush()
+        except BaseException:
+            with suppress(StoreError):  # the log has it; what ended the crawl passes
+                await dispatcher.flush()
+            raise
         finally:
             dispatcher.crawl = None
+        return report
 
     async def join(self) -> None:
         """Wait until every URL that was put is done.
 
         Raises:
             ClosedError: if the gatekeeper is closed before that.
+            StoreError: if the journal cannot be read or written, or another queue uses it.
             WrongEventLoop: if the gatekeeper belongs to another event loop.
         """
         self._agent.check_loop()
@@ -337,11 +401,12 @@ class PoliteQueue(Generic[Item]):
         origins = str(next(iter(self.deferred()))) if held.deferred == 1 else counted(held.deferred, "origin")
         until = held.deferred_until_wall
         deferred = "" if until is None else f", {origins} deferred until {utc(until)}"
+        resumed = f", {held.resumed:,} resumed" if held.resumed else ""
         closed = ", closed" if self._dispatcher.closed else ""
         return (
             f"<PoliteQueue: {held.queued:,} queued at {counted(held.hosts, 'host')}{named(self._dispatcher.hosts)}, "
             f"{held.ready:,} ready, {held.under_way:,} under way{named(self._dispatcher.under_way.values())}, "
-            f"{counted(held.waiting, 'worker')} waiting{self._waiting_puts()}{deferred}{closed}>"
+            f"{counted(held.waiting, 'worker')} waiting{self._waiting_puts()}{deferred}{resumed}{closed}>"
         )
 
     def _waiting_puts(self) -> str:
@@ -361,19 +426,33 @@ class PoliteQueue(Generic[Item]):
 
     def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
         """Return the host if there is no room at it; raise if nothing can be put at all."""
+        self._check_open(origin)
+        host = self._dispatcher.hosts.get(origin.pacing_host)
+        if host is None or not 0 < self._maxsize <= host.size or self._is_consumer():
+            return None
+        return host
+
+    def _check_open(self, origin: Origin) -> None:
+        """Raise if nothing can be put."""
         check_in_loop()
         self._dispatcher.raise_failure()
         if self._dispatcher.closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
-        host = self._dispatcher.hosts.get(origin.pacing_host)
-        if host is None or not 0 < self._maxsize <= host.size or in_turn():
-            return None
-        return None if current_task() in self._dispatcher.consumers else host
+
+    def _is_consumer(self) -> bool:
+        """Return whether this task has taken a turn of this queue, or the code runs within a turn."""
+        return in_turn() or current_task() in self._dispatcher.consumers
 
     def _is_seen(self, url: str) -> bool:
         """Return whether a crawl is under way that has seen ``url``; otherwise it counts as seen from now on."""
         crawl = self._dispatcher.crawl
         return crawl is not None and not crawl.admit(url)
+
+
+def _journal_file(journal: str | os.PathLike[str]) -> JournalFile:
+    from politesse.queue.journal_file import SqliteJournal  # noqa: PLC0415 - loads sqlite3, which most do not need
+
+    return SqliteJournal(journal)
 
 
 def _check_objects(gate: object, on_disallowed: object) -> None:

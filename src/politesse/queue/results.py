@@ -51,6 +51,7 @@ class QueueStatistics:
         refused: how many URLs were disallowed, or given up.
         given_up: how many of those were given up because of a wait; see PoliteQueue.
         deferred_until_wall: the Unix time at which the first deferral ends; None for none.
+        resumed: how many URLs the journal held when it was read; 0 without a journal, and before its first use.
 
     Example:
         >>> import asyncio
@@ -79,6 +80,7 @@ class QueueStatistics:
     refused: int
     given_up: int = 0
     deferred_until_wall: float | None = None
+    resumed: int = 0
 
 
 class QueuedTurn(Generic[Item]):

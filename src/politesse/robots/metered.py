@@ -26,19 +26,20 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from politesse._memory import memory_of
 from politesse.robots.pattern import is_literal, match_form, matcher
-from politesse.robots.prefixes import PrefixIndex
+from politesse.robots.prefixes import PrefixIndex, flat
 from politesse.robots.rule_table import RuleTable
 from politesse.robots.wildcard import Wildcard, wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-Candidate = tuple[str, Wildcard, int]
-"""(longest segment of a wildcard, the wildcard, the place of its rule)."""
+Batch: TypeAlias = "tuple[tuple[str, ...], Sequence[int]]"
+"""(needles of some wildcards, the places of their rules)."""
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
@@ -65,7 +66,8 @@ _BLOCK: Final = 4  # octets; one block starts at each second place
 _LEAST_BLOCKED: Final = _BLOCK + 1  # any run of so many octets covers a whole block
 _BLOCKS_FROM: Final = 512  # octets of a target; a shorter one is searched faster than cut into blocks
 _BLOCKS_FROM_QUESTIONS: Final = 20  # candidates; fewer needles are searched for faster
-_USUAL_OCTETS: Final = 500  # of targets that are asked about
+_USUAL_OCTETS: Final = 200  # of targets that are asked about
+_MOST_CUT_AT_ONCE: Final = 500  # wildcards, within one decision: 1 ms; more are cut when the tables are built
 _BYTES_PER_QUESTION: Final = 100  # of a candidate, in the index for metered targets
 _PER_BLOCK: Final = 80
 _PER_OCTET: Final = 8  # to collect the distinct octets of a target
@@ -79,48 +81,79 @@ _RARITY: Final = {character: rank for rank, character in enumerate(_RAREST_FIRST
 class Wildcards:
     """The rules with wildcards of one agent, in the order in which they are tried.
 
+    A wildcard is cut at its stars when a target has its needle: of most wildcards only the needle is ever compared.
+
     Args:
-        candidates: in that order.
-        table: their rules.
+        places: places of the rules, in that order.
+        patterns: pattern of each.
+        table: the rules.
+        made: returns the wildcard of a pattern.
 
     Attributes:
-        candidates: the same.
-        rooted: candidates with a head of more than ``/``.
+        places: see above.
+        known: wildcards that are cut, by place.
+        needles: longest segment behind the head of each: a target without it does not match.
+        heads: heads of more than ``/``, each once.
+        rooted: wildcards with such a head.
         floating: the others, by the rarest character of their needles: a target without it matches none of them.
-        unmetered_octets: length of the longest target for which all candidates, at their worst, take a third of the
+        unmetered_octets: length of the longest target for which all wildcards, at their worst, take a third of the
             budget.
     """
 
-    __slots__ = ("_questions", "_table", "candidates", "floating", "rooted", "unmetered_octets")
+    __slots__ = (
+        "_made",
+        "_questions",
+        "_table",
+        "floating",
+        "heads",
+        "known",
+        "needles",
+        "places",
+        "rooted",
+        "unmetered_octets",
+    )
 
-    def __init__(self, candidates: Sequence[Candidate], table: RuleTable) -> None:
-        self.candidates = candidates
+    def __init__(
+        self, places: Sequence[int], patterns: Sequence[str], table: RuleTable, made: Callable[[str], Wildcard]
+    ) -> None:
+        self.places = places
         self._table = table
+        self._made = made
         self._questions: _Questions | None = None  # built for the first target that is metered: most files see none
-        self.unmetered_octets = _unmetered_octets(candidates)
-        self.rooted = tuple(candidate for candidate in candidates if len(candidate[1].head) > 1)
-        floating: dict[str, list[Candidate]] = {}
-        for candidate in candidates:
-            if len(candidate[1].head) <= 1:
-                floating.setdefault(_rarest(candidate[0]), []).append(candidate)
-        self.floating = tuple((rarest, tuple(those)) for rarest, those in floating.items())
+        wildcards = [made(pattern) for pattern in patterns]
+        self.needles = tuple([wildcard.needle for wildcard in wildcards])
+        self.unmetered_octets = _unmetered_octets(wildcards)
+        self.known = dict(zip(places, wildcards, strict=True)) if len(wildcards) > _MOST_CUT_AT_ONCE else {}
+        rooted, floating = _by_heads(wildcards)
+        self.heads = tuple(rooted)
+        self.rooted = self._batch(sorted(chain.from_iterable(rooted.values())))
+        self.floating = tuple([(rarest, self._batch(those)) for rarest, those in floating.items()])
+
+    def _batch(self, indexes: Sequence[int]) -> Batch:
+        return tuple([self.needles[index] for index in indexes]), flat([self.places[index] for index in indexes])
+
+    def at(self, place: int) -> Wildcard:
+        """Return the wildcard of the rule at a place, cut at its stars."""
+        wildcard = self.known.get(place)
+        if wildcard is None:
+            wildcard = self.known[place] = self._made(self._table.patterns[place])
+        return wildcard
 
     def first(self, meter: Meter, end: int) -> int:
         """Return the index of the first candidate before ``end`` that matches the target of a meter; ``end`` for none.
 
         When the meter is exhausted, the first undecided Disallow counts as matching, and no Allow does.
         """
-        candidates, table = self.candidates, self._table
-        if not candidates:
+        if not self.needles:
             return end
         if self._questions is None:
-            self._questions = _Questions(candidates, table)
+            self._questions = _Questions(self, self._table)
         places = self._questions.of(meter.target)
         places = places[: bisect_left(places, end)]
         if places:
             meter.expect(len(places))
         for number, place in enumerate(places):
-            if meter.matches(*candidates[place][:2]):
+            if meter.matches(self.needles[place], self.at(self.places[place])):
                 return place
             if meter.exhausted:
                 allows = self._questions.allows  # thousands of Allows may be left
@@ -129,15 +162,21 @@ class Wildcards:
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that they take."""
-        candidates = self.candidates
-        texts = sum([wildcard.weight_bytes for _, wildcard, _ in candidates])
-        metered = _BYTES_PER_QUESTION * len(candidates) if self.unmetered_octets < _USUAL_OCTETS else 0
-        return 3 * memory_of((candidates,)) + memory_of(candidates) + texts + metered
+        """Approximate memory that they take, as far as they are cut."""
+        batches = [self.rooted, *[batch for _, batch in self.floating]]
+        arrays = memory_of((self, self.places, self.needles, self.heads, self.floating, *self.floating, *batches))
+        indexed = memory_of(chain.from_iterable(batches))
+        known = self.known
+        if len(known) < len(self.needles):
+            texts = memory_of(self.needles) + memory_of(self.heads)
+        else:
+            texts = sum([wildcard.weight_bytes for wildcard in known.values()])
+        metered = _BYTES_PER_QUESTION * len(self.needles) if self.unmetered_octets < _USUAL_OCTETS else 0
+        return arrays + indexed + texts + memory_of((known,)) + metered
 
     def count_while(self, goes_before: Callable[[int], bool]) -> int:
-        """Return the number of candidates for whose places ``goes_before`` holds; those are the first ones."""
-        return bisect_left(self.candidates, 1, key=lambda candidate: not goes_before(candidate[2]))
+        """Return the number of wildcards for whose places ``goes_before`` holds; those are the first ones."""
+        return bisect_left(self.places, 1, key=lambda place: not goes_before(place))
 
 
 class _Questions:
@@ -149,15 +188,9 @@ class _Questions:
 
     __slots__ = ("_by_head", "_by_rarest", "_heads", "allows")
 
-    def __init__(self, candidates: Sequence[Candidate], table: RuleTable) -> None:
-        self.allows = bytes([table.allows(place) for _, _, place in candidates])
-        self._by_rarest: dict[str, list[int]] = {}
-        rooted: dict[str, list[int]] = {}
-        for index, (needle, wildcard, _) in enumerate(candidates):
-            if len(wildcard.head) > 1:
-                rooted.setdefault(wildcard.head, []).append(index)
-            else:
-                self._by_rarest.setdefault(_rarest(needle), []).append(index)
+    def __init__(self, wildcards: Wildcards, table: RuleTable) -> None:
+        self.allows = bytes([table.allows(place) for place in wildcards.places])
+        rooted, self._by_rarest = _by_heads([wildcards.at(place) for place in wildcards.places])
         self._heads = PrefixIndex(rooted)
         self._by_head = [rooted[head] for head in self._heads.prefixes]
 
@@ -170,16 +203,28 @@ class _Questions:
         return sorted(indexes)
 
 
+def _by_heads(wildcards: Sequence[Wildcard]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Return the indexes of wildcards by their heads of more than ``/``; of the others by their rarest characters."""
+    rooted: dict[str, list[int]] = {}
+    floating: dict[str, list[int]] = {}
+    for index, wildcard in enumerate(wildcards):
+        if len(wildcard.head) > 1:
+            rooted.setdefault(wildcard.head, []).append(index)
+        else:
+            floating.setdefault(_rarest(wildcard.needle), []).append(index)
+    return rooted, floating
+
+
 def _rarest(needle: str) -> str:
     """Return the rarest character of a needle; without a needle, one that every target has."""
     return _RAREST_FIRST[min(map(_RARITY.__getitem__, needle))] if needle else "/"
 
 
-def _unmetered_octets(candidates: Iterable[Candidate]) -> int:
+def _unmetered_octets(wildcards: Iterable[Wildcard]) -> int:
     per_octet, once = 0, 0
-    for needle, wildcard, _ in candidates:
+    for wildcard in wildcards:
         # First the needle is searched for, then one segment after the other: each place is passed twice.
-        per_octet += 2 * (_PER_PLACE + -(-len(needle) // _COMPARED_AT_ONCE))
+        per_octet += 2 * (_PER_PLACE + -(-len(wildcard.needle) // _COMPARED_AT_ONCE))
         per_octet += wildcard.restarts * _PER_RESTART
         once += _PER_SEARCH_UNMETERED * (1 + wildcard.searches)
     return max(0, BUDGET // 3 - once) // per_octet if per_octet else sys.maxsize
@@ -306,5 +351,5 @@ def metered_matcher(pattern: str) -> Callable[[Sequence[Meter]], bool]:
     return lambda forms: forms[0].pay(_PER_IN_QUESTION) and matches(forms[0].target)
 
 
-NO_WILDCARDS: Final = Wildcards((), RuleTable((), ()))
+NO_WILDCARDS: Final = Wildcards((), (), RuleTable((), ()), wildcard_of)
 """Shared by the files without wildcards."""

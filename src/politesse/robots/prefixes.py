@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from politesse._memory import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+_MAX_TWO_OCTETS: Final = 65_535
+
 
 def flat(numbers: Sequence[int]) -> Sequence[int]:
-    """Return numbers from 0 on in as little memory as they need: an octet for each, or four."""
+    """Return numbers from 0 on in as little memory as they need: an octet for each, or two, or four."""
     try:
         return bytes(numbers)
     except ValueError:
-        return array("I", numbers)
+        return array("H" if max(numbers) <= _MAX_TWO_OCTETS else "I", numbers)
 
 
-def _enclosing(prefixes: Sequence[str]) -> Sequence[int]:
+def enclosing(prefixes: Sequence[str]) -> Sequence[int]:
     """Return, for each sorted prefix, the index of the longest other one that it starts with, plus one; 0 for none."""
     if not any(map(str.startswith, prefixes[1:], prefixes)):
         # What encloses a prefix encloses all between the two, and so the next one. Most files have no such pair: this
@@ -50,7 +52,7 @@ class PrefixIndex:
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self.prefixes = tuple(sorted(prefixes))
-        self.links = _enclosing(self.prefixes)
+        self.links = enclosing(self.prefixes)
 
     @property
     def weight_bytes(self) -> int:

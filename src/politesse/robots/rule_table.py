@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._memory import memory_of
 from politesse._text import BLANKS
 from politesse.robots.prefixes import flat
+from politesse.robots.texts import PackedTexts
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -22,48 +23,61 @@ NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 _USUAL_NAMES: Final = 4  # of most files: the usual spellings are shared by all files
 _AS_IT_IS: Final[dict[int, str]] = {}  # shared by the files whose values are all in normal form
 
+_NONE_KNOWN: Final = {NO_RULE: NO_RULE_MATCH}  # shared by the tables of which no rule has decided
+
 
 class RuleTable:
     """Rules of one agent, each at a place from 0 on.
 
     Args:
-        patterns: path patterns in normal form.
+        patterns: path patterns in normal form, by place.
         rows: row of each.
+        packed: the same patterns packed, to be kept instead; None for none.
 
     Attributes:
-        patterns: the same, by place.
-        matches: known matches by place; behind them, at NO_RULE, the one without a rule.
+        patterns: the patterns that are kept.
+        matches: known matches by place; at NO_RULE, the one without a rule. Another dict once a rule has decided.
     """
 
-    __slots__ = ("_names", "_numbers", "_values", "matches", "patterns")
+    __slots__ = ("_name_of", "_names", "_numbers", "_values", "matches", "patterns")
 
-    def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow]) -> None:
-        self.patterns = tuple(patterns)
+    def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow], packed: PackedTexts | None = None) -> None:
+        given = tuple(patterns)
+        self.patterns: Sequence[str] | PackedTexts = given if packed is None else packed
         self._numbers = flat([row[0] for row in rows])
-        self._names = tuple([row[1] for row in rows])
+        names = {id(row[1]): row[1] for row in rows}  # by identity: to hash a name costs as much as all the rest
+        places = dict(zip(names, range(len(names)), strict=True))
+        self._names = tuple(names.values())
+        self._name_of = flat([places[id(row[1])] for row in rows])
         spelled = tuple([row[2].strip(BLANKS) for row in rows])
-        self._values = _AS_IT_IS if spelled == self.patterns else self._differing(spelled)
-        self.matches: list[Match | None] = [None] * len(self.patterns)
-        self.matches.append(NO_RULE_MATCH)
-
-    def _differing(self, values: Iterable[str]) -> dict[int, str]:
-        pairs = zip(values, self.patterns, strict=True)
-        return {place: value for place, (value, pattern) in enumerate(pairs) if value != pattern}
+        self._values = _AS_IT_IS if spelled == given else _differing(spelled, given)
+        self.matches = _NONE_KNOWN
 
     def __len__(self) -> int:
         return len(self.patterns)
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the patterns are packed."""
+        return isinstance(self.patterns, PackedTexts)
+
+    def first(self, count: int) -> Sequence[str]:
+        """Return the patterns of the first ``count`` rules."""
+        return self.patterns.first(count) if isinstance(self.patterns, PackedTexts) else self.patterns[:count]
+
     def allows(self, place: int) -> bool:
         """Whether the rule at ``place`` is an Allow."""
-        return self._names[place].field == ALLOW
+        return self._names[self._name_of[place]].field == ALLOW
 
     def match(self, place: int) -> Match:
         """Return the match where the rule at ``place`` decides, always the same one; at NO_RULE, that of no rule."""
-        match = self.matches[place]
+        match = self.matches.get(place)
         if match is None:
-            name, pattern = self._names[place], self.patterns[place]
+            name, pattern = self._names[self._name_of[place]], self.patterns[place]
             value = self._values.get(place, pattern)
             rule = Rule(self._numbers[place], name.spelling, value, pattern, allow=name.field == ALLOW)
+            if self.matches is _NONE_KNOWN:
+                self.matches = dict(_NONE_KNOWN)
             match = self.matches[place] = rule.match
         return match
 
@@ -73,15 +87,21 @@ class RuleTable:
 
     def ranks(self) -> Sequence[int]:
         """Return, by place, how specific each rule is: by octets, at one length an Allow first; 0 at NO_RULE."""
-        named = zip(self.patterns, self._names, strict=True)
-        ranks = [2 * len(pattern) + (name.field == ALLOW) for pattern, name in named]
+        allows = [name.field == ALLOW for name in self._names]
+        ranks = [2 * len(pattern) + allows[name] for pattern, name in zip(self.patterns, self._name_of, strict=True)]
         ranks.append(0)
         return flat(ranks)
 
     @property
     def weight_bytes(self) -> int:
         """Approximate memory that the rules take, as long as they do not decide."""
-        arrays = memory_of((self, self.patterns, self._names, self._numbers, self.matches))
+        patterns = self.patterns
+        texts = patterns.weight_bytes if isinstance(patterns, PackedTexts) else memory_of((patterns, *patterns))
+        arrays = memory_of((self, self._names, self._name_of, self._numbers))
         spelled = memory_of((self._values, *self._values.values())) if self._values else 0
-        names = list({id(name): name for name in self._names}.values())[_USUAL_NAMES:]
-        return arrays + memory_of(self.patterns) + spelled + sum([memory_of((name, *name[:1])) for name in names])
+        return texts + arrays + spelled + sum([memory_of((name, *name[:1])) for name in self._names[_USUAL_NAMES:]])
+
+
+def _differing(values: Iterable[str], patterns: Iterable[str]) -> dict[int, str]:
+    pairs = zip(values, patterns, strict=True)
+    return {place: value for place, (value, pattern) in enumerate(pairs) if value != pattern}

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from politesse._memory import memory_of
 from politesse._text import has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import split
+from politesse.robots.prefixes import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 MAX_REJECTED: Final = 100
 """Number of rejected lines that are reported, from the first."""
 
-_LINE_BYTES: Final = 150  # a number, a string and their tuple
 _UNFIT: Final = frozenset(" \t\\")
 
 
@@ -48,18 +49,24 @@ class SitemapLines:
         weight_bytes: approximate memory that they take.
     """
 
-    __slots__ = ("lines",)
+    __slots__ = ("_numbers", "_values")
 
     def __init__(self, listed: Iterable[tuple[int, str]]) -> None:
         values: dict[str, int] = {}
         for number, value in listed:
             values.setdefault(value, number)
-        self.lines = tuple((number, value) for value, number in values.items())
+        self._numbers = flat(list(values.values()))
+        self._values = "\n".join(values)  # a third of the memory of single values, which are seldom read
+
+    @property
+    def lines(self) -> tuple[tuple[int, str], ...]:
+        """See the class."""
+        return tuple(zip(self._numbers, self._values.split("\n"), strict=True)) if self._numbers else ()
 
     @property
     def weight_bytes(self) -> int:
         """See the class."""
-        return sum([_LINE_BYTES + len(value) for _, value in self.lines])
+        return memory_of((self, self._numbers, self._values)) if self._numbers else 0
 
     def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
         """Return the values that are absolute http(s) URLs, as written, and the others with their problems."""

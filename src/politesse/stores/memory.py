@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cachetools
+from collections import OrderedDict
 
 from politesse._checks import check_number
 from politesse.errors import ConfigurationError
@@ -28,24 +28,38 @@ class MemoryStore:
         check_number("max_bytes", max_bytes, "a positive number of bytes")
         if not max_bytes > 0:
             raise ConfigurationError(f"max_bytes={max_bytes}: give a positive number of bytes")
-        self._records: cachetools.LRUCache[str, tuple[str, bytes]] = cachetools.LRUCache(max_bytes, getsizeof=_size)
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        # The least recently used first. An LRUCache takes 250 octets more for each record: it has three dicts.
+        self._records: OrderedDict[str, bytes] = OrderedDict()
 
     async def get(self, key: str, /) -> bytes | None:
         """Return the record, or None."""
-        kept = self._records.get(key)
-        return None if kept is None else kept[1]
+        record = self._records.get(key)
+        if record is not None:
+            self._records.move_to_end(key)
+        return record
 
     async def put(self, key: str, record: bytes, /) -> None:
         """Keep a record, replacing an earlier one."""
-        kept = (key, record)
-        if _size(kept) <= self._records.maxsize:
-            self._records[key] = kept
-        else:
-            self._records.pop(key, None)  # the record that it replaces is outdated
+        self._drop(key)  # the record that it replaces is outdated
+        size = len(key) + len(record)
+        if size > self._max_bytes:
+            return
+        while self._bytes + size > self._max_bytes:
+            oldest, dropped = self._records.popitem(last=False)
+            self._bytes -= len(oldest) + len(dropped)
+        self._records[key] = record
+        self._bytes += size
 
     async def delete(self, key: str, /) -> None:
         """Delete a record if there is one."""
-        self._records.pop(key, None)
+        self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        record = self._records.pop(key, None)
+        if record is not None:
+            self._bytes -= len(key) + len(record)
 
     async def aclose(self) -> None:
         """Do nothing: a store in memory has nothing to close."""
@@ -54,9 +68,4 @@ class MemoryStore:
         return len(self._records)
 
     def __repr__(self) -> str:
-        records = self._records
-        return f"<MemoryStore: {len(records)} records, {records.currsize} of {records.maxsize} bytes>"
-
-
-def _size(kept: tuple[str, bytes]) -> int:
-    return len(kept[0]) + len(kept[1])
+        return f"<MemoryStore: {len(self)} records, {self._bytes} of {self._max_bytes} bytes>"

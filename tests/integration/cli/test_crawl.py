@@ -26,7 +26,7 @@ from politesse.cli.demo.sites import TOKEN
 from politesse.cli.gate_options import GateOptions
 from politesse.page.html import MAX_BYTES
 from politesse.queue.links import normal_form
-from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, serving, start
+from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, run_process, serving, start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -438,6 +438,64 @@ async def test_ctrl_c_at_any_moment_loses_no_url(tmp_path: Path, little: LittleW
     assert "left" in {record["outcome"] for record in found}
     assert err.decode().endswith("; interrupted\n")
     assert "Traceback" not in err.decode()
+
+
+@pytest.mark.realtime
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+async def test_a_crawl_with_a_journal_goes_on_where_it_was_ended(tmp_path: Path, number: signal.Signals) -> None:
+    out, journal = tmp_path / "crawl.jsonl", tmp_path / "crawl.db"
+    pages: dict[str, str | web.StreamResponse] = {"/": links("/a/", "/b/", "http://localhost:1/")}
+    pages |= {f"/{name}/": links("/", *(f"/{name}/{n}" for n in range(3))) for name in "ab"}
+    pages |= {f"/{name}/{n}": "" for name in "ab" for n in range(3)}
+    options = ("--same-host", "--out", str(out))
+    async with serving(Pages(pages)) as site:
+        process = await start("crawl", f"{site.base}/", *options, "--journal", str(journal))
+        while len(site.requests) < 4:  # robots.txt, and three pages
+            await asyncio.sleep(0.01)
+        process.send_signal(number)
+        async with asyncio.timeout(20):
+            _, err = await process.communicate()
+        if number is signal.SIGINT:
+            assert process.returncode == 130
+            assert err.decode().endswith(f"; interrupted\ngo on with: politesse crawl --same-host --resume {journal}\n")
+        done = await politesse("crawl", *options, "--resume", str(journal))
+        again = await politesse("crawl", f"{site.base}/", *options, "--journal", str(journal))
+    assert (done.code, again.code) == (0, 0)
+    paths = Counter(request.path for request in site.requests)
+    del paths["/robots.txt"]
+    assert set(paths) == set(pages)
+    assert paths.total() <= len(pages) + 1  # what was under way
+    assert {record["url"] for record in records(out)} == {f"{site.base}{path}" for path in pages}
+    assert {record["outcome"] for record in records(out)} == {"page"}
+    assert again.err.startswith("0 pages")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "Missing argument URL: give one to start from, or --resume"),
+        (("--resume", "missing.db"), "there is no such file; --journal begins one"),
+        (("--journal", "a.db", "--resume", "a.db"), "name the same file"),
+    ],
+)
+async def test_options_of_a_journal_that_cannot_be_followed_are_refused(options: tuple[str, ...], problem: str) -> None:
+    done = await politesse("crawl", *options)
+    assert done.code == 2
+    assert problem in re.sub(r"\W*\n\W*", " ", done.err)
+
+
+async def test_a_journal_that_is_no_file_of_politesse_or_in_use_is_an_error_in_one_line(tmp_path: Path) -> None:
+    text, journal = tmp_path / "notes.txt", tmp_path / "crawl.db"
+    text.write_text("my notes")
+    done = await politesse("crawl", "http://localhost:1/", "--journal", str(text))
+    assert (done.code, text.read_text()) == (2, "my notes")
+    assert "stopped by an error: " in done.err
+    assert "no politesse file" in done.err
+    async with Gatekeeper(AGENT) as gate, PoliteQueue[object](gate, journal=journal):
+        done = await run_process("crawl", "http://localhost:1/", "--journal", str(journal))
+    assert done.code == 2
+    assert f"process {os.getpid()} uses it, and a journal serves one queue at a time" in done.err
 
 
 @pytest.mark.realtime

@@ -77,6 +77,8 @@ async def test_in_a_terminal_the_list_keeps_to_its_width() -> None:
         ("([pacing](pacing.md))", "(`politesse guide pacing`)"),
         ("([the pace](pacing.md#host))", "(the pace (`politesse guide pacing`))"),
         ("(see [pacing](pacing.md), too)", "(see pacing (`politesse guide pacing`), too)"),
+        ("see [the section](#a-section).", "see the section."),
+        ("```text\n[pacing](#host)\n```\n", "```text\n[pacing](#host)\n```\n"),
         ("[a](https://example.com/a.md)", "[a](https://example.com/a.md)"),
         ("```text\n[pacing](pacing.md)\n```\n", "```text\n[pacing](pacing.md)\n```\n"),
     ],

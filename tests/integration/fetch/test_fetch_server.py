@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
 from politesse import Dialect, FetchOptions, Gatekeeper, Reason
+from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse.errors import ClosedError
@@ -346,12 +347,13 @@ async def test_a_file_from_aiohttps_own_server(compress: web.ContentCoding | Non
 
 async def test_a_hundred_tasks_make_one_request_over_the_wire() -> None:
     async with Server(in_pieces(b"", response(200, FILE))) as server:
+        clock = ManualClock()
         cache = RobotsCache(
             AiohttpFetcher(UA),
-            MemoryStore(),
+            GuardedStore(MemoryStore(), timeout_s=5.0, clock=clock),
             dialect=Dialect.RFC9309,
             options=CacheOptions(),
-            clock=ManualClock(),
+            clock=clock,
             publisher=Publisher(),
         )
         entries = await asyncio.gather(*(cache.entry(server.origin(), "examplebot") for _ in range(100)))

@@ -28,6 +28,8 @@ QUICK: Final = ADDON | {
     "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
     "POLITESSE_CACHE": {"retry_min_s": 1.0},
 }
+FORGETFUL: Final = QUICK | {"POLITESSE_STORE": False}
+"""The next run of a job finds sites that have changed, and does not know what they said before."""
 OPEN: Final = "User-agent: *\nAllow: /\n"
 
 _MAX_CRAWL_S: Final = 100.0  # a crawl that hangs; the machine may be slow

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.integration.scrapy.crawling import (
+    FORGETFUL,
     OPEN,
     QUICK,
     Site,
@@ -69,7 +70,7 @@ async def test_pages_of_a_host_that_closes_for_longer_than_the_longest_wait_are_
     site = wide(404, 199, status(503, Retry_After="7200"))
     site.pages["/"] = in_turn(status(503, Retry_After="7200"), html())
     del site.pages["/0"]
-    settings = QUICK | {"JOBDIR": str(tmp_path), "RETRY_TIMES": 2}
+    settings = FORGETFUL | {"JOBDIR": str(tmp_path), "RETRY_TIMES": 2}
     async with serving(site):
         urls = urls_of(site)
         done = await crawl([urls[-1], *urls[:-1]], settings)
@@ -151,7 +152,7 @@ async def test_pages_of_a_site_with_a_very_long_interval_are_kept_for_the_next_r
     tmp_path: Path, line: str, bound: str
 ) -> None:
     site = wide(f"User-agent: *\n{line}\n", 20)
-    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    settings = FORGETFUL | {"JOBDIR": str(tmp_path)}
     async with serving(site):
         done = await crawl(urls_of(site), settings)
         site.robots = 404
@@ -230,7 +231,7 @@ async def test_pages_outside_of_a_visit_time_are_kept_for_the_next_run(tmp_path:
     now = time.time()
     window = "-".join(time.strftime("%H%M", time.gmtime(now + hours * 3600)) for hours in (6, 7))
     site = wide(f"User-agent: *\nVisit-time: {window}\n", 20)
-    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    settings = FORGETFUL | {"JOBDIR": str(tmp_path)}
     async with serving(site):
         done = await crawl(urls_of(site), settings)
         site.robots = OPEN
@@ -253,3 +254,18 @@ async def test_robots_txt_that_is_unreachable_for_a_whole_run_costs_no_page(tmp_
     assert sorted(resumed.pages) == sorted(urls_of(site))
     assert resumed.politesse_stats()["requests/kept"] == 1
     assert f"{nowhere.removesuffix('/')} is given up" in resumed.log
+
+
+@pytest.mark.parametrize("what", ["page", "robots.txt"])
+async def test_the_next_run_knows_at_once_that_a_site_is_closed_for_long(tmp_path: Path, what: str) -> None:
+    closed = status(503, Retry_After="7200")
+    site = wide(OPEN, 5, closed) if what == "page" else wide("User-agent: *\nCrawl-delay: 4000\n", 5)
+    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    async with serving(site):
+        await crawl([f"{site.base}/0"], settings | {"RETRY_TIMES": 1})
+        before = site.paths.copy()
+        done = await crawl(urls_of(site), settings)
+    assert site.paths == before  # nothing is requested
+    assert (done.pages, done.ignored) == ([], {})
+    assert done.politesse_stats()["hosts/given_up"] == 1
+    assert done.elapsed_s < 30

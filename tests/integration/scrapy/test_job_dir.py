@@ -54,7 +54,7 @@ async def test_a_job_of_the_add_on_is_resumed_by_plain_scrapy(tmp_path: Path) ->
 
 async def test_a_robots_txt_that_fails_between_two_runs_loses_no_page(tmp_path: Path) -> None:
     site = site_of_pages()
-    job = {"JOBDIR": str(tmp_path)}
+    job = {"JOBDIR": str(tmp_path), "POLITESSE_STORE": False}  # the next run has no copy
     async with serving(site):
         urls = [f"{site.base}/"]
         await crawl_until(signal.SIGINT, lambda: len(site.page_paths) > 3, urls, QUICK | job)

@@ -14,6 +14,7 @@ from scrapy import signals
 
 from tests.integration.scrapy.crawling import (
     ADDON,
+    FORGETFUL,
     Site,
     answering,
     chain,
@@ -143,7 +144,7 @@ async def test_a_spider_is_closed_in_time_and_what_waits_is_kept(tmp_path: Path)
     sites = [closed, hanging, waiting]
     async with serving(*sites):
         urls = [f"{site.base}{path}" for site in sites for path in ("/", "/a")]
-        settings = ADDON | QUICK | {"CLOSESPIDER_TIMEOUT": 2, "JOBDIR": str(tmp_path)}
+        settings = ADDON | FORGETFUL | {"CLOSESPIDER_TIMEOUT": 2, "JOBDIR": str(tmp_path)}
         done = await crawl(urls, settings)
         first = len(closed.page_paths)
         closed.pages = {"/": html(), "/a": html()}

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse.events import ComponentFailed, Event, Publisher, RobotsFetched
@@ -43,6 +44,7 @@ class Bench:
         clock: ManualClock | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
+        options = options or CacheOptions()
         self.scripted = ScriptedFetcher(answers)
         self.store = MemoryStore() if store is None else store
         self.events: list[Event] = []
@@ -50,9 +52,9 @@ class Bench:
         publisher.subscribe(self.events.append)
         self.cache = RobotsCache(
             fetcher or self.scripted,
-            self.store,
+            GuardedStore(self.store, timeout_s=options.store_timeout_s, clock=self.clock),
             dialect=Dialect.RFC9309,
-            options=options or CacheOptions(),
+            options=options,
             clock=self.clock,
             publisher=publisher,
             jitter=lambda: 0.0,

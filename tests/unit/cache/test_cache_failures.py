@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse._cache.codec import decode
+from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.options import CacheOptions
 from politesse._cache.robots import RobotsCache
 from politesse.errors import StoreError
@@ -245,12 +246,13 @@ async def test_another_agent_gets_an_answer_where_the_store_lost_the_copy_and_th
 async def test_a_subscriber_that_raises_harms_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     publisher = Publisher()
     publisher.subscribe(lambda event: 1 / 0)  # type: ignore[arg-type]
+    clock = ManualClock()
     cache = RobotsCache(
         ScriptedFetcher({SITE: FILE}),
-        MemoryStore(),
+        GuardedStore(MemoryStore(), timeout_s=5.0, clock=clock),
         dialect=Dialect.RFC9309,
         options=CacheOptions(),
-        clock=ManualClock(),
+        clock=clock,
         publisher=publisher,
     )
     assert (await cache.entry(Origin.of(SITE), BOT)).source.result is AccessResult.SUCCESSFUL

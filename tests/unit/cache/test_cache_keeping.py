@@ -176,7 +176,7 @@ async def test_rules_that_origins_share_weigh_once() -> None:
 
 async def test_the_bound_holds_more_origins_with_one_file_than_with_their_own() -> None:
     rules = "User-agent: *\n" + "\n".join(f"Disallow: /{number}" for number in range(1_000))
-    options = CacheOptions(max_entries_bytes=400_000)
+    options = CacheOptions(max_entries_bytes=40_000)
     kept = []
     for own in ("", "# {}"):
         sites: dict[str, Answer | list[Answer]] = {site_number(at): rules + own.format(at) for at in range(20)}

@@ -25,7 +25,7 @@ async def frame(
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
         async with gate.turn(urls[0]) as turn:
             turn.observe(503, {"Retry-After": "600"})
-        queue: PoliteQueue[bool] = PoliteQueue(gate)
+        queue: PoliteQueue[str] = PoliteQueue(gate)
         for url in urls:
             await queue.put(url)
         records = CrawlRecords(None)
@@ -76,7 +76,7 @@ async def test_hosts_without_a_row_are_counted() -> None:
 async def test_trouble_of_one_port_of_a_host_names_the_port(other: int, shown: str) -> None:
     fetcher = ScriptedFetcher({"http://a.example:81": 503, "http://a.example": other})
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
-        queue: PoliteQueue[bool] = PoliteQueue(gate)
+        queue: PoliteQueue[str] = PoliteQueue(gate)
         for url in ("http://a.example/", "http://a.example:81/"):
             await gate.check(url)
             await queue.put(url)

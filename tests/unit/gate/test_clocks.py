@@ -91,6 +91,39 @@ async def test_copy_near_its_end_by_the_wall_clock_is_refreshed_in_the_backgroun
         assert fetcher.count(SITE) == 2
 
 
+async def test_a_verdict_keeps_the_age_and_the_copy_of_its_moment() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: OPEN})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
+        await gate.check(PAGE)
+        clock.advance(MINUTE)
+        verdict = gate.peek(PAGE)
+        assert verdict is not None
+        source = verdict.source
+        clock.advance(HOUR)
+        step(clock, -2 * HOUR)
+        assert await gate.check(f"{SITE}:443/")  # the plain way, which moves the times of the copy
+        assert verdict.age_s == MINUTE
+        assert verdict.source is source
+        later = gate.peek(PAGE)
+        assert later is not None
+        assert later.age_s == MINUTE + HOUR
+        assert later.source != source
+
+
+async def test_age_of_a_hit_is_that_of_the_clock_by_which_it_is_older() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: OPEN})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        await gate.check(PAGE)
+        clock.advance(MINUTE)
+        step(clock, HOUR)
+        ahead = gate.peek(PAGE)
+        step(clock, -2 * HOUR)
+        behind = gate.peek(PAGE)
+        assert ahead is not None
+        assert behind is not None
+        assert (ahead.age_s, behind.age_s) == (HOUR + MINUTE, MINUTE)
+
+
 @pytest.mark.parametrize("back_s", [MINUTE, HOUR, 23 * HOUR, 365 * DAY])
 @pytest.mark.parametrize("answer", [OPEN, 404, lasting(86_400)])
 async def test_setting_the_wall_clock_back_revives_no_copy_that_is_a_day_old(back_s: float, answer: Answer) -> None:

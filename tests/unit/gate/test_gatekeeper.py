@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from politesse import ClosedError, ConfigurationError, Gatekeeper, HostPolicy, InvalidURL, Reason, Verdict
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, HostPolicy, InvalidURL, Reason, Verdict
 from politesse.events import Decided, Event, RobotsFetched
 from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault, FetchResponse
@@ -467,7 +467,7 @@ async def test_policy_set_during_the_fetch_of_robots_txt_denies() -> None:
     "wrong",
     [
         {"store": object()},
-        {"store": "sqlite:///x"},
+        {"store": "mysql:///x"},
         {"fetcher": object()},
         {"session": object()},
         {"cache": {}},
@@ -508,3 +508,30 @@ async def test_a_subscriber_that_cannot_be_called_is_refused() -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         with pytest.raises(ConfigurationError, match="subscriber=None"):
             gate.subscribe(cast("Any", None))
+
+
+async def test_agents_that_take_turns_at_an_origin_get_the_verdicts_of_their_own_rules() -> None:
+    site = ScriptedFetcher({"https://example.com": "User-agent: ExampleBot-Image\nDisallow: /\n"})
+    async with Gatekeeper(UA, fetcher=site) as gate:
+        images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
+        for view in gate, images:
+            await view.check("https://example.com/")
+        for _ in range(2):
+            for view, name, allowed in (gate, "examplebot", True), (images, "examplebot-image,examplebot", False):
+                verdict = view.peek("https://example.com/cat.png")
+                assert verdict is not None
+                assert (verdict.agent, verdict.allowed) == (name, allowed)
+
+
+async def test_a_host_that_only_begins_as_a_known_one_is_not_judged_by_its_file(clock: ManualClock) -> None:
+    open_, closed = "https://a.example", "https://a.examples"
+    fetcher = ScriptedFetcher({open_: "User-agent: *\nAllow: /\n", closed: "User-agent: *\nDisallow: /\n"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(f"{open_}/")
+        for known in (False, True):  # without a third slash, the URL less its last letter is the known origin
+            assert (gate.peek(closed) is not None) is known
+            with pytest.raises(Disallowed):
+                async with gate.turn(closed):
+                    pass
+            with pytest.raises(Disallowed):
+                gate.try_turn(closed)

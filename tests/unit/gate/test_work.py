@@ -43,7 +43,7 @@ async def test_work_of_a_turn_that_is_free(gate: Gatekeeper) -> None:
         for host in HOSTS:
             async with gate.turn(f"https://{host}/shelf") as turn:
                 turn.observe(200)
-    assert_work(calls, len(HOSTS), calls_each=53)
+    assert_work(calls, len(HOSTS), calls_each=45)
 
 
 async def test_work_of_a_turn_that_is_tried(gate: Gatekeeper) -> None:
@@ -53,7 +53,7 @@ async def test_work_of_a_turn_that_is_tried(gate: Gatekeeper) -> None:
             assert turn
             with turn:
                 turn.observe(200)
-    assert_work(calls, len(HOSTS), calls_each=45)
+    assert_work(calls, len(HOSTS), calls_each=42)
 
 
 async def test_work_of_a_turn_for_which_many_tasks_wait(gate: Gatekeeper) -> None:
@@ -66,4 +66,4 @@ async def test_work_of_a_turn_for_which_many_tasks_wait(gate: Gatekeeper) -> Non
 
     with counted_calls() as calls:
         await asyncio.gather(*map(work, HOSTS * tasks_a_host))
-    assert_work(calls, len(HOSTS) * tasks_a_host * turns_each, calls_each=55)
+    assert_work(calls, len(HOSTS) * tasks_a_host * turns_each, calls_each=42)

@@ -40,6 +40,18 @@ async def test_links_are_put_within_turns_whatever_the_room_is(gate: Gatekeeper,
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_what_turn_returns_can_be_entered_once(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[object] = PoliteQueue(gate)
+    await queue.put(f"{A}/1")
+    await queue.put(f"{B}/1")
+    waiting = queue.turn()
+    async with waiting:
+        with pytest.raises(RuntimeError, match=r"call turn\(\) for each"):
+            async with waiting:
+                pytest.fail("entered twice")
+    assert queue.qsize() == 1
+
+
 async def test_child_tasks_put_within_the_turn_of_their_parent(gate: Gatekeeper) -> None:
     queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
     await queue.put(f"{A}/0")

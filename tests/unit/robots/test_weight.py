@@ -46,6 +46,7 @@ def ratio(bodies: Sequence[bytes]) -> float:
     kept: list[RuleSet] = [RobotsTxt.parse(body).rules_for("examplebot") for body in bodies]
     for rules in kept:
         rules.allowed("/page")  # the tables are built at the first question
+        rules.pack()  # as it happens when others were asked since
     gc.collect()
     traced_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
@@ -72,3 +73,40 @@ def test_rules_of_one_agent_do_not_keep_the_rest_of_the_file() -> None:
     assert len(body) > 200_000
     assert 0.5 < ratio([body]) < 2
     assert RobotsTxt.parse(body).rules_for("examplebot").weight_bytes < 2_000
+
+
+def test_what_is_unpacked_for_questions_is_bounded_for_all_files_together() -> None:
+    kept = [RobotsTxt.parse(body).rules_for("examplebot") for body in generate(3_000, 9309)]
+    for rules in kept:
+        rules.prepare()
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(2):
+        for rules in kept:
+            rules.allowed("/page")
+    unpacked_bytes = tracemalloc.get_traced_memory()[0]
+    for rules in kept:
+        rules.pack()
+    freed_bytes = unpacked_bytes - tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 500_000 < freed_bytes < 2_500_000
+
+
+def test_a_rule_set_that_was_packed_decides_as_before() -> None:
+    for body in generate(300, 9310):
+        rules = RobotsTxt.parse(body).rules_for("examplebot")
+        targets = [
+            "/",
+            "/page",
+            "/robots.txt",
+            *(rule.pattern.replace("*", "x").removesuffix("$") for rule in rules.rules),
+        ]
+        before = [rules.match(target) for target in targets if target.startswith("/")]
+        rules.pack()
+        assert [rules.match(target) for target in targets if target.startswith("/")] == before
+
+
+def test_a_rule_set_may_be_packed_before_its_first_question() -> None:
+    rules = RobotsTxt.parse("User-agent: *\n" + "".join(f"Disallow: /{at}/\n" for at in range(20))).rules_for("x")
+    rules.pack()
+    assert not rules.allowed("/7/page")

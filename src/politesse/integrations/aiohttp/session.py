@@ -261,7 +261,7 @@ class PoliteSession:
     def _total_s(self, options: Mapping[str, Any]) -> float | None:
         timeout = options.get("timeout", self._session.timeout)
         total_s = timeout.total if isinstance(timeout, aiohttp.ClientTimeout) else timeout
-        return total_s if isinstance(total_s, int | float) else None
+        return total_s if isinstance(total_s, (int, float)) else None
 
 
 class PendingResponse(_BaseRequestContextManager["ClientResponse"]):

@@ -44,6 +44,8 @@ class PolitesseAddon:
     spider with another ``key``, ``address`` or ``domain`` has a pace of its own, and one that sets ``scope``: it shares
     the pace with the spiders that name the same scope, whose PacingOptions must be equal, otherwise the second one
     raises ConfigurationError. The log (INFO) names the scope.
+    ``POLITESSE_STORE``: the path of a file, or a Store, in which robots.txt and what hosts ask for are kept, so that a
+    later run goes on from them. By default ``robots.db`` in ``JOBDIR``, if that is set; False or an empty one for none.
     ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its PageDirectives as
     ``response.meta["politesse_page"]``, for whose METAs the extra ``html`` is needed. False turns it off.
 

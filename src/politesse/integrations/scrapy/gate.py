@@ -24,6 +24,7 @@ from politesse._pacing.sharing import MixedScope
 from politesse._text import printable
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
+from politesse.integrations.scrapy.store import store_of
 from politesse.robots.agents import first_word, product_token
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
                 cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
                 pacing=_pacing(crawler, pacing),
                 fetcher=EngineFetcher(crawler, on_error),
+                store=store_of(settings),
             )
     except ConfigurationError as error:
         problem = str(error)
@@ -78,7 +80,8 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
             example = "USER_AGENT = 'ExampleBot/1.0 (+https://example.com/bot)'"
             raise ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}") from None
         raise ConfigurationError(
-            f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, min_delay_s DOWNLOAD_DELAY)"
+            f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, min_delay_s DOWNLOAD_DELAY, "
+            "store POLITESSE_STORE)"
         ) from None
     _set_policies(gate, delays_s)
     return gate

@@ -122,6 +122,9 @@ class RuleSet(ABC):
             + (0 if self.site_usage is None else self.site_usage.weight_bytes)
         )
 
+    def pack(self) -> None:  # noqa: B027 - most kinds of rule sets hold nothing of the sort
+        """Drop what the next question makes again at little cost."""
+
     @property
     def weight_bytes(self) -> int:
         """See the class."""

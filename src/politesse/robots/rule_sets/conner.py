@@ -16,7 +16,7 @@ from politesse._memory import memory_of
 from politesse._text import BLANKS
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.line import rule_quirks
-from politesse.robots.metered import Candidate, Meter, Wildcards
+from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
@@ -37,7 +37,7 @@ class ConnerRuleSet(RuleSet):
         "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
     )
 
-    __slots__ = ("_allowing", "_denying", "_explicit", "_first_general", "_otherwise", "_table", "_wildcards_in_turn")
+    __slots__ = ("_allowing", "_denying", "_explicit", "_first_general", "_otherwise", "_table")
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
@@ -60,18 +60,18 @@ class ConnerRuleSet(RuleSet):
             return ROBOTS_TXT_MATCH
         if (explicit := self._explicit.get(meter.target)) is not None:
             return self._table.match(explicit)
-        for wildcards in self._wildcards_in_turn:
-            candidates = wildcards.candidates
-            index = wildcards.first(meter, len(candidates))
-            if index < len(candidates):
-                match = self._table.match(candidates[index][2])
+        for wildcards in (self._denying, self._allowing):
+            count = len(wildcards.places)
+            index = wildcards.first(meter, count)
+            if index < count:
+                match = self._table.match(wildcards.places[index])
                 return bounded(match) if meter.exhausted else match
         return bounded(self._otherwise) if meter.exhausted else self._otherwise
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``; of an Allow and a Disallow of one path without ``*``, the Allow counts."""
-        wildcards = [place for _, _, place in (*self._denying, *self._allowing)]
+        wildcards = (*self._denying.places, *self._allowing.places)
         general = range(len(self._table)) if self._is_general else ()
         return sorted(self._table.rules([*general, *self._explicit.values(), *wildcards]), key=attrgetter("line"))
 
@@ -100,33 +100,37 @@ class ConnerRuleSet(RuleSet):
             field, value = row[1].field, row[2].strip(BLANKS)
             if value and not rule_quirks(field, value, leading) and not (general and field == ALLOW):
                 rules.setdefault((normalise(value), field), row)
-        self._table = table = RuleTable([pattern for pattern, _ in rules], rules.values())
-        self._first_general = FirstPrefix(table.patterns if general else ())
+        patterns = [pattern for pattern, _ in rules]
+        self._table = table = RuleTable(patterns, rules.values())
+        self._first_general = FirstPrefix(patterns if general else ())
         places = range(0 if general else len(table))
         allows = [place for place in places if table.allows(place)]
         denials = [place for place in places if not table.allows(place)]
-        self._explicit = {table.patterns[at]: at for at in (*denials, *allows) if "*" not in table.patterns[at]}
+        self._explicit = {patterns[at]: at for at in (*denials, *allows) if "*" not in patterns[at]}
         self._denying, self._allowing = _with_wildcards(denials, table), _with_wildcards(allows, table)
-        closing = [place for _, _, place in self._allowing] or ([] if denials else allows)
+        closing = self._allowing.places or ([] if denials else allows)
         self._otherwise = Match(Reason.NOT_ALLOWED, table.match(closing[0]).rule) if closing else NO_RULE_MATCH
-        self._wildcards_in_turn = (Wildcards(self._denying, table), Wildcards(self._allowing, table))
-        return min(wildcards.unmetered_octets for wildcards in self._wildcards_in_turn) // 2
+        return min(self._denying.unmetered_octets, self._allowing.unmetered_octets) // 2
 
     def _built(self) -> RuleTable:
         return self._table
 
     def _tables_bytes(self) -> int:
         tables = self._first_general.weight_bytes + memory_of((self._explicit,))
-        return tables + sum([wildcards.weight_bytes for wildcards in self._wildcards_in_turn])
+        return tables + self._denying.weight_bytes + self._allowing.weight_bytes
 
 
-def _with_wildcards(places: Sequence[int], table: RuleTable) -> tuple[Candidate, ...]:
-    wildcards = [(Wildcard(f"{table.patterns[at]}$"), at) for at in places if "*" in table.patterns[at]]
-    return tuple((wildcard.needle, wildcard, place) for wildcard, place in wildcards)
+def _with_wildcards(places: Sequence[int], table: RuleTable) -> Wildcards:
+    places = [at for at in places if "*" in table.patterns[at]]
+    return Wildcards(places, [table.patterns[at] for at in places], table, _of_whole_path)
 
 
-def _first(candidates: tuple[Candidate, ...], target: str) -> int:
-    for needle, wildcard, place in candidates:
-        if needle in target and wildcard.matches(target):
+def _of_whole_path(pattern: str) -> Wildcard:
+    return Wildcard(f"{pattern}$")
+
+
+def _first(wildcards: Wildcards, target: str) -> int:
+    for needle, place in zip(wildcards.needles, wildcards.places, strict=True):
+        if needle in target and wildcards.at(place).matches(target):
             return place
     return NO_RULE

@@ -3,7 +3,8 @@
 There are three kinds of rule, each with its own way to find the longest that matches:
 
 * Literal prefixes are sorted, and each is linked to the next shorter one that encloses it. The longest that a target
-  starts with is the last one that sorts at or before the target, or one of those that enclose it.
+  starts with is the last one that sorts at or before the target, or one of those that enclose it. They are unpacked at
+  a question (``politesse.robots.texts``).
 * Literals that end in ``$`` are keys of a dict.
 * Wildcards are sorted by length, longest first, in two lists: rooted ones, whose head is longer than ``/`` and which
   one ``startswith`` rejects all at once, and floating ones behind ``*`` or ``/*``, each of which one ``in`` rejects.
@@ -22,23 +23,28 @@ from politesse._constants import ROBOTS_TXT
 from politesse._memory import memory_of
 from politesse._text import BLANKS
 from politesse.origin import MAX_URL_LENGTH
-from politesse.robots.metered import NO_WILDCARDS, Candidate, Meter, Wildcards
+from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
 from politesse.robots.pattern import is_literal, is_normal, is_plain, match_form, match_normal_url
-from politesse.robots.prefixes import PrefixIndex, flat
+from politesse.robots.prefixes import enclosing, flat
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
 from politesse.robots.rule_table import ALLOW, NO_RULE, RuleTable
-from politesse.robots.wildcard import wildcard_of
+from politesse.robots.texts import LAST_UNPACKED, packed
+from politesse.robots.wildcard import Wildcard, wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.robots.line import FieldRow
+    from politesse.robots.metered import Batch
     from politesse.robots.traits import Matching
     from politesse.verdict import Match, Rule
 
 
 _NONE_EXACT: Final[dict[str, int]] = {}  # shared by the files without whole paths
 _UNRANKED: Final = b"\x00"  # shared by the files with plain prefixes only: nothing is compared but the end, NO_RULE
+_EACH_ITSELF: Final = bytes(range(256))  # shared by the files in which each prefix decides where it is the longest
+_NONE_ENCLOSED: Final = bytes(256)  # shared by the files in which no prefix starts with another one
+_MOST_FORMS: Final = 250  # of prefixes that are packed: 0.5 ms to unpack
 _NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where the tables are built
 
 
@@ -50,11 +56,11 @@ class MostSpecificRuleSet(RuleSet):
     __slots__ = (
         "_best",
         "_beyond_prefixes",
+        "_count",
         "_enclosing",
         "_exact",
         "_floating",
-        "_literals",
-        "_matches",
+        "_has_forms",
         "_prefixes",
         "_ranks",
         "_root",
@@ -64,6 +70,8 @@ class MostSpecificRuleSet(RuleSet):
         "_table",
         "_wildcards",
     )
+
+    _prefixes: tuple[str, ...] | None  # None while they are packed
 
     def _match_text(self, url: str) -> Match:
         """Do as ``RuleSet._match_text`` does, without a second look at escapes in normal form."""
@@ -78,16 +86,16 @@ class MostSpecificRuleSet(RuleSet):
             return self.decide(target)
         normal = self._matching.normalise_target(target)
         self._built()
-        written = self._matching.query_as_written(target) if "?" in target and self._wildcards.candidates else None
+        written = self._matching.query_as_written(target) if "?" in target and self._wildcards.needles else None
         if len(normal) > self._unmetered_octets or (written is not None and len(written) > self._unmetered_octets):
             return self._judge_metered(normal, written, max(target.count("%"), normal.count("%")))
         match = self.decide(normal)
         return match if written is None else self._wildcards_too(written, match)
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
-        ranks, least, best = self._ranks, _rank(match), NO_RULE
-        for needle, wildcard, place in self._wildcards.candidates:
-            if needle in written and ranks[place] > least and wildcard.matches(written):
+        wildcards, ranks, least, best = self._wildcards, self._ranks, _rank(match), NO_RULE
+        for needle, place in zip(wildcards.needles, wildcards.places, strict=True):
+            if needle in written and ranks[place] > least and wildcards.at(place).matches(written):
                 best, least = place, ranks[place]
         return match if best == NO_RULE else self._table.match(best)
 
@@ -95,28 +103,52 @@ class MostSpecificRuleSet(RuleSet):
         """Return the match of a target in normal form. The hot path: nothing is allocated for a rule that decided."""
         if len(target) > self._unmetered_octets:
             return self._decide_rarely(target)
-        best = self._root
-        prefixes = self._prefixes
+        prefixes = self._unpack() if (kept := self._prefixes) is None else kept
         place = bisect_right(prefixes, target)
-        while place:
-            place -= 1
-            if target.startswith(prefixes[place]):
-                best = self._best[place]
-                break
-            place = self._enclosing[place]
+        while place and not target.startswith(prefixes[place - 1]):
+            place = self._enclosing[place - 1]
+        best = self._best[place - 1] if place else self._root
         if self._beyond_prefixes:
             ranks = self._ranks
-            if (exact := self._exact.get(target)) is not None and ranks[exact] > ranks[best]:
+            exact = self._exact.get(target)
+            if exact is not None and ranks[exact] > ranks[best]:
                 best = exact
-            if self._rooted and target.startswith(self._rooted_heads):
-                best = _longer(self._rooted, target, ranks, best)
-            for rare, wildcards in self._floating:
+            if self._rooted_heads and target.startswith(self._rooted_heads):
+                best = self._longer(self._rooted, target, best)
+            for rare, batch in self._floating:
                 if rare in target:
-                    best = _longer(wildcards, target, ranks, best)
+                    best = self._longer(batch, target, best)
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
-        match = self._matches[best]
-        return self._table.match(best) if match is None else match
+        table = self._table
+        try:
+            return table.matches[best]
+        except KeyError:
+            return table.match(best)
+
+    def _unpack(self) -> tuple[str, ...]:
+        """Return the prefixes as they are compared, from the patterns of the table, which are packed."""
+        first = self._table.first(self._count)
+        self._prefixes = prefixes = tuple(map(_form, first) if self._has_forms else first)
+        LAST_UNPACKED.add(self, prefixes)
+        return prefixes
+
+    def pack(self) -> None:
+        """Drop the prefixes if they are packed, too."""
+        if self._rows is None and self._count and self._table.is_packed:
+            self._prefixes = None
+
+    def _longer(self, batch: Batch, target: str, best: int) -> int:
+        """Return the place of the first wildcard rule that matches and outranks the one at ``best``, else ``best``."""
+        needles, places = batch
+        for at, needle in enumerate(needles):
+            if needle in target:
+                place = places[at]
+                if self._ranks[place] > self._ranks[best]:
+                    wildcard = self._wildcards.known.get(place) or self._wildcards.at(place)
+                    if wildcard.matches(target):
+                        return place
+        return best
 
     def _decide_rarely(self, target: str) -> Match:
         """Decide at the first question, for which the tables are built, and where the work needs a budget."""
@@ -139,8 +171,11 @@ class MostSpecificRuleSet(RuleSet):
         target = meter.target
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        place = next(self._literals.starts(target), None)
-        best = self._root if place is None else self._best[place]
+        prefixes = self._unpack() if (kept := self._prefixes) is None else kept
+        place = bisect_right(prefixes, target)
+        while place and not target.startswith(prefixes[place - 1]):
+            place = self._enclosing[place - 1]
+        best = self._best[place - 1] if place else self._root
         exact = self._exact.get(target)
         if exact is not None and self._ranks[exact] > self._ranks[best]:
             best = exact
@@ -148,12 +183,12 @@ class MostSpecificRuleSet(RuleSet):
 
     def _most_specific(self, meter: Meter, match: Match) -> Match:
         """Return the match of the wildcards, and of the most specific rule so far."""
-        candidates, ranks, least = self._wildcards.candidates, self._ranks, _rank(match)
+        ranks, least = self._ranks, _rank(match)
         outranking = self._wildcards.count_while(lambda place: ranks[place] > least)
         index = self._wildcards.first(meter, outranking)
         bound_reached = match.bound_reached or meter.exhausted
         if index < outranking:
-            match = self._table.match(candidates[index][2])
+            match = self._table.match(self._wildcards.places[index])
         return bounded(match) if bound_reached else match
 
     @property
@@ -176,6 +211,7 @@ class MostSpecificRuleSet(RuleSet):
 
     def _compile(self, rows: Sequence[FieldRow]) -> int:
         self._rows: Sequence[FieldRow] | None = rows
+        self._prefixes = None
         return _NOT_BUILT
 
     def _built(self) -> RuleTable:
@@ -187,71 +223,107 @@ class MostSpecificRuleSet(RuleSet):
         return self._table
 
     def _build(self, rules: dict[str, FieldRow]) -> None:
-        self._table = table = RuleTable(rules, rules.values())
-        self._matches = table.matches  # for decide, to save a call
-        literals = dict(zip(rules, range(len(rules)), strict=True))
-        exact: dict[str, int] = {}
-        wildcards: list[Candidate] = []
+        # Of most patterns the form is the pattern: they are plain prefixes, and all different.
         others = [pattern for pattern in rules if "*" in pattern or "%" in pattern or pattern[-1] == "$"]
-        # Of two rules that match the same targets, the one that decides is kept. Plain prefixes are all different.
-        self._ranks = ranks = table.ranks() if others else _UNRANKED
-        for pattern in others:
-            place, form = literals.pop(pattern), match_form(pattern)
-            if not is_literal(form):
-                wildcard = wildcard_of(form)
-                wildcards.append((wildcard.needle, wildcard, place))
-            elif form[-1:] == "$":
-                _keep_stronger(exact, form[:-1], place, ranks)
-            else:
-                # Every target starts with "/". The only shorter form is that of a pattern that was all stars.
-                _keep_stronger(literals, form or "/", place, ranks)
-        self._exact = exact or _NONE_EXACT
-        self._build_literals(literals)
-        self._build_wildcards(wildcards)
-        self._beyond_prefixes = bool(exact or wildcards)
-
-    def _build_literals(self, literals: dict[str, int]) -> None:
-        ranks = self._ranks
-        self._root = literals.pop("/", NO_RULE)
-        self._literals = PrefixIndex(literals)
-        self._prefixes, self._enclosing = self._literals.prefixes, self._literals.links  # for decide, to save a call
-        best = [literals[prefix] for prefix in self._prefixes]
-        if ranks is not _UNRANKED:
-            for index, link in enumerate(self._enclosing):
-                # "/a*$" has more octets than "/ab", and matches all that it does.
-                around = best[link - 1] if link else self._root
-                if ranks[around] > ranks[best[index]]:
-                    best[index] = around
-        self._best = flat(best)
-
-    def _build_wildcards(self, wildcards: list[Candidate]) -> None:
+        forms = {pattern: match_form(pattern) or "/" for pattern in others}  # every target starts with "/"
+        prefixes, apart = _sorted_prefixes(rules, forms)
+        exact = [pattern for pattern in others if is_literal(forms[pattern]) and forms[pattern][-1:] == "$"]
         # Longest first, and at one length an Allow first: the first that matches is the most specific. The pattern
         # counts as it is written, including a trailing star, which matches nothing more.
+        wildcards = [pattern for pattern in others if not is_literal(forms[pattern])]
+        wildcards.sort(key=lambda pattern: -_octets_and_field(pattern, rules[pattern]))
+        rest = [*apart, *exact, *wildcards]
+        patterns = [*prefixes, *rest]
+        # A form takes as long to make as 20 prefixes to unpack.
+        formed = sum(pattern in forms for pattern in prefixes) if others else 0
+        self._has_forms = formed > 0
+        rows = [rules[pattern] for pattern in patterns]
+        self._table = RuleTable(patterns, rows, packed(patterns) if formed <= _MOST_FORMS else None)
+        # Plain prefixes are the longer the more specific: nothing is compared but the end, NO_RULE.
+        self._ranks = self._table.ranks() if others else _UNRANKED
+        self._root = len(prefixes) if apart else NO_RULE
+        self._build_literals([forms.get(pattern, pattern) for pattern in prefixes] if others else prefixes)
+        self._build_exact([forms[pattern][:-1] for pattern in exact], len(prefixes) + len(apart))
+        self._build_wildcards(wildcards, len(patterns) - len(wildcards))
+        self._beyond_prefixes = bool(exact or wildcards)
+
+    def _build_literals(self, prefixes: Sequence[str]) -> None:
+        self._count = len(prefixes)
+        self._enclosing = enclosing(prefixes)
+        if len(prefixes) <= len(_NONE_ENCLOSED) and not any(self._enclosing):
+            self._enclosing = _NONE_ENCLOSED
+        # The patterns of few rules are not packed, and there are no prefixes to unpack where there are none.
+        self._prefixes = None if prefixes and self._table.is_packed else tuple(prefixes)
+        best = list(range(len(prefixes)))
         ranks = self._ranks
-        wildcards.sort(key=lambda one: -ranks[one[2]])
-        self._wildcards = Wildcards(wildcards, self._table) if wildcards else NO_WILDCARDS
+        if ranks is not _UNRANKED:
+            for place, link in zip(best, self._enclosing, strict=False):
+                # "/a*$" has more octets than "/ab", and matches all that it does.
+                around = best[link - 1] if link else self._root
+                if ranks[around] > ranks[place]:
+                    best[place] = around
+        each_itself = best == list(range(len(best))) and len(best) <= len(_EACH_ITSELF)
+        self._best = _EACH_ITSELF if each_itself else flat(best)
+
+    def _build_exact(self, paths: Sequence[str], first: int) -> None:
+        exact: dict[str, int] = {}
+        ranks = self._ranks
+        for place, path in enumerate(paths, first):
+            # Of two that are the same, the more specific one counts; at one rank the first of the file.
+            if path not in exact or ranks[place] > ranks[exact[path]]:
+                exact[path] = place
+        self._exact = exact or _NONE_EXACT
+
+    def _build_wildcards(self, patterns: Sequence[str], first: int) -> None:
+        self._wildcards = NO_WILDCARDS
+        if patterns:
+            places = range(first, first + len(patterns))
+            self._wildcards = Wildcards(places, patterns, self._table, _wildcard)
+        self._rooted_heads = self._wildcards.heads
         self._rooted = self._wildcards.rooted
         self._floating = self._wildcards.floating
-        self._rooted_heads = tuple({wildcard.head for _, wildcard, _ in self._rooted})
 
     def _tables_bytes(self) -> int:
+        arrays = memory_of(() if self._enclosing is _NONE_ENCLOSED else (self._enclosing,)) + memory_of((self._ranks,))
+        best = 0 if self._best is _EACH_ITSELF else memory_of((self._best,))
         exact = memory_of((self._exact, *self._exact)) if self._exact else 0
-        return self._literals.weight_bytes + memory_of((self._best, self._ranks)) + exact + self._wildcards.weight_bytes
+        wildcards = self._wildcards.weight_bytes if self._wildcards is not NO_WILDCARDS else 0
+        if self._prefixes is not None and not self._table.is_packed:  # what is unpacked for a while does not count
+            arrays += memory_of((self._prefixes, *set(self._prefixes).difference(self._table.patterns)))
+        return arrays + best + exact + wildcards
 
 
-def _keep_stronger(places: dict[str, int], text: str, place: int, ranks: Sequence[int]) -> None:
-    known = places.get(text)
-    # At one rank the first one of the file counts, and its place is the smaller one.
-    if known is None or (ranks[place], -place) > (ranks[known], -known):
-        places[text] = place
+def _form(pattern: str) -> str:
+    """Return a pattern that is a prefix as it is compared."""
+    return match_form(pattern) if "*" in pattern or "%" in pattern else pattern
 
 
-def _longer(wildcards: tuple[Candidate, ...], target: str, ranks: Sequence[int], best: int) -> int:
-    """Return the place of the first wildcard rule that matches and outranks the one at ``best``, otherwise ``best``."""
-    for needle, wildcard, place in wildcards:
-        if needle in target and ranks[place] > ranks[best] and wildcard.matches(target):
-            return place
-    return best
+def _wildcard(pattern: str) -> Wildcard:
+    return wildcard_of(match_form(pattern))
+
+
+def _sorted_prefixes(rules: dict[str, FieldRow], forms: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Return the patterns that are prefixes, sorted by their forms; those whose form is ``/`` apart, the best first.
+
+    Of patterns with the same form the one that decides comes last, where bisect_right finds it.
+    """
+    plain = [pattern for pattern in rules if pattern not in forms] if forms else list(rules)
+    literal = [pattern for pattern, form in forms.items() if is_literal(form) and form[-1] != "$"]
+    if literal:
+        order = dict(zip(rules, range(len(rules)), strict=True))
+        plain += literal
+        plain.sort(key=lambda one: (forms.get(one, one), _octets_and_field(one, rules[one]), -order[one]))
+    else:
+        plain.sort()
+    roots = 0
+    while roots < len(plain) and forms.get(plain[roots], plain[roots]) == "/":  # nothing sorts before "/"
+        roots += 1
+    return plain[roots:], plain[:roots][::-1]
+
+
+def _octets_and_field(pattern: str, row: FieldRow) -> int:
+    """Return how specific a rule is, as ``RuleTable.ranks`` does."""
+    return 2 * len(pattern) + (row[1].field == ALLOW)
 
 
 def _rank(match: Match) -> int:

@@ -1,0 +1,90 @@
+"""Records in the memory of this process, for a gate without a store: as they are, because nobody else reads them."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from politesse._cache.record import Record
+
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_RECORD_BYTES: Final = 560  # measured with tracemalloc, its place included, without the texts and the file
+_COMPRESSED_FROM_BYTES: Final = 2_048  # a fifth of all files; a smaller one takes 15 us or more and saves half a kB
+
+
+class _Compressed(NamedTuple):
+    """A record whose file is large.
+
+    Attributes:
+        record: the record, without the file.
+        body: the file, compressed.
+    """
+
+    record: Record
+    body: bytes
+
+
+class OwnRecords:
+    """Keeps records by origin; bounded by bytes, it evicts the least recently used first.
+
+    In place of encoded records in a MemoryStore it saves 5 % of the CPU time of an unknown origin.
+
+    Args:
+        max_bytes: about how much memory the records may take.
+    """
+
+    __slots__ = ("_bytes", "_max_bytes", "_records")
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._records: dict[str, Record | _Compressed] = {}  # the least recently used first
+
+    def load(self, key: str) -> Record | None:
+        """Return the record of ``key``, None if there is none."""
+        kept = self._records.pop(key, None)
+        if kept is None:
+            return None
+        self._records[key] = kept
+        if not isinstance(kept, _Compressed):
+            return kept
+        record, body = kept
+        return record if record.copy is None else replace(record, copy=replace(record.copy, body=zlib.decompress(body)))
+
+    def save(self, key: str, record: Record) -> None:
+        """Replace the record of ``key``."""
+        self.delete(key)
+        kept: Record | _Compressed = record
+        copy = record.copy
+        if copy is not None and len(copy.body) >= _COMPRESSED_FROM_BYTES:
+            body = zlib.compress(copy.body, zlib.Z_BEST_SPEED)
+            kept = _Compressed(replace(record, copy=replace(copy, body=b"")), body)
+        self._records[key] = kept
+        self._bytes += _size(key, kept)
+        while self._bytes > self._max_bytes:
+            self.delete(next(iter(self._records)))
+
+    def delete(self, key: str) -> None:
+        """Delete the record of ``key``, if there is one."""
+        kept = self._records.pop(key, None)
+        if kept is not None:
+            self._bytes -= _size(key, kept)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        return f"<OwnRecords: {len(self)} records, {self._bytes} of {self._max_bytes} bytes>"
+
+
+def _size(key: str, kept: Record | _Compressed) -> int:
+    """Return about how many bytes a record takes."""
+    record, body_bytes = (kept.record, len(kept.body)) if isinstance(kept, _Compressed) else (kept, 0)
+    size, copy, trouble = _RECORD_BYTES + len(key) + body_bytes, record.copy, record.trouble
+    if copy is not None:
+        size += len(copy.body) + len(copy.final_url) + len(copy.etag) + len(copy.last_modified) + len(copy.fault)
+    if trouble is not None:
+        size += len(trouble.final_url) + len(trouble.fault)
+    return size

@@ -1,0 +1,106 @@
+"""What a pacer knows of a host, in a form that outlives its process. Pure; the time is an argument.
+
+Theory of operation. A state is taken at one moment, and all its times are seconds from that moment, so that it can be
+read by another clock. How much time has passed since is found out when it is read:
+
+    read by                          the time passed
+    the same run of the clock        by the monotonic clock: a wall clock that was set changes nothing
+    another run                      by the wall clock
+    a clock that is behind by a bit  none: up to CLOCK_SKEW_S the state counts as taken now
+    a clock that is behind by more   unknown: the state is not believed, as it might bind until that clock catches up
+
+A request that was under way may have ended at any time since, so it counts as ended now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse._pacing.backoff import Answers
+
+CLOCK_SKEW_S: Final = 300.0
+"""By how many seconds the clock of the process that has noted a state may be ahead of the one that reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What is known of a host at one moment.
+
+    Attributes:
+        noted_by: names the pacer that has noted it.
+        run: names the run of the monotonic clock; see ``politesse.clock.Clock``.
+        wall: the Unix time of the moment.
+        mono: its monotonic time.
+        asked_s: for how many seconds the host had not been asked; None if it never was.
+        under_way: whether a request was under way.
+        answers: what its answers say; None for nothing.
+        answers_s: for how many seconds from the moment these bind an idle host.
+    """
+
+    noted_by: str
+    run: str
+    wall: float
+    mono: float
+    asked_s: float | None = None
+    under_way: bool = False
+    answers: Answers | None = None
+    answers_s: float = 0.0
+
+    def passed_s(self, run: str, now_wall: float, now_mono: float) -> float | None:
+        """Return how many seconds have passed since the moment; None if that cannot be believed."""
+        if run == self.run:
+            return max(0.0, now_mono - self.mono)
+        passed_s = now_wall - self.wall
+        return max(0.0, passed_s) if passed_s >= -CLOCK_SKEW_S else None
+
+    def asked_ago_s(self, passed_s: float, max_turn_s: float) -> float | None:
+        """Return how many seconds ago the host was last asked; None for never.
+
+        A request that was under way has ended now, or ``max_turn_s`` after the moment if that was sooner.
+        """
+        if self.under_way:
+            return max(0.0, passed_s - max_turn_s)
+        return None if self.asked_s is None else self.asked_s + passed_s
+
+    def answers_after(self, passed_s: float) -> Answers | None:
+        """Return what the answers say when some seconds have passed; None if that may be forgotten by then."""
+        if self.answers is None or (passed_s >= self.answers_s and not self.under_way):
+            return None
+        return self.answers.later(passed_s)
+
+
+def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
+    """Return our state, with what another process has noted before and still binds: nothing that it says gets lost.
+
+    Args:
+        ours: the state now.
+        theirs: an older one, which ours is to replace.
+        passed_s: how many seconds have passed since.
+    """
+    asked_s = ours.asked_s
+    if theirs.asked_s is not None and (asked_s is None or theirs.asked_s + passed_s < asked_s):
+        asked_s = theirs.asked_s + passed_s
+    answers, answers_s = ours.answers, ours.answers_s
+    told = theirs.answers_after(passed_s)
+    if told is not None and told.binds:
+        answers = told if answers is None else answers.joined(told)
+        answers_s = max(answers_s, theirs.answers_s - passed_s)
+    return replace(ours, asked_s=asked_s, answers=answers, answers_s=answers_s)
+
+
+class HostMemory(Protocol):
+    """Keeps the states of hosts for longer than this process. Each belongs to one scope: host, address or domain."""
+
+    async def recall(self, key: str, /) -> HostState | None:
+        """Return the state of a host; None if it has none. It ends within a time limit.
+
+        Raises:
+            StoreError: if the state cannot be read. That was published, if it has to be.
+        """
+
+    def note(self, key: str, take: Callable[[], HostState], /) -> None:
+        """Have the state of a host kept that ``take`` returns; it is called later, once for several notes."""

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from politesse.errors import ConfigurationError
+from politesse.stores import SqliteStore, StoredRecord, StoreStatistics
+from politesse.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+START = 1_800_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(wall=START)
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "robots.db", clock=clock)
+    yield made
+    await made.aclose()
+
+
+async def fill(store: SqliteStore, clock: ManualClock, count: int, *, size: int = 93) -> None:
+    """Records of 100 bytes with their keys, a second apart."""
+    for number in range(count):
+        await store.put(f"key{number:04}", bytes([number % 251]) * size)
+        clock.advance(1)
+
+
+async def keys(store: SqliteStore) -> list[str]:
+    return [record.key async for record in store.records()]
+
+
+async def test_all_records_are_listed_in_the_order_in_which_they_were_stored(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    await fill(store, clock, 120)
+    await store.put("key0000", b"again")
+    await store.put("\ud800\x00", b"any key")
+    listed = [record async for record in store.records()]
+    assert listed[0] == StoredRecord("key0001", START + 1, b"\x01" * 93)
+    assert listed[-2:] == [
+        StoredRecord("key0000", START + 120, b"again"),
+        StoredRecord("\ud800\x00", START + 120, b"any key"),
+    ]
+    assert len(listed) == 121
+
+
+async def test_records_that_are_stored_while_all_are_listed_are_listed_too(store: SqliteStore) -> None:
+    for number in range(60):
+        await store.put(str(number), b"record")
+    listed = []
+    async for record in store.records():
+        listed.append(record.key)
+        if record.key == "0":
+            await store.put("59", b"again")
+            await store.put("late", b"record")
+    assert listed == [*map(str, range(60)), "late"]
+
+
+async def test_statistics_count_records_and_bytes(store: SqliteStore, clock: ManualClock) -> None:
+    empty = await store.statistics()
+    assert empty == StoreStatistics(0, 0, empty.file_bytes, None, None)
+    await fill(store, clock, 10)
+    await store.put("key0003", b"12345")
+    await store.delete("key0004")
+    await store.delete("key0004")
+    found = await store.statistics()
+    assert found == StoreStatistics(9, 8 * 100 + 12, found.file_bytes, START, START + 10)
+    assert found.file_bytes >= empty.file_bytes > 0
+
+
+async def test_the_oldest_records_make_room_for_new_ones(tmp_path: Path, clock: ManualClock) -> None:
+    store = SqliteStore(tmp_path / "robots.db", max_bytes=1_000, clock=clock)
+    await fill(store, clock, 10)
+    await store.put("key0000", bytes(93))  # it is the newest now
+    await store.put("key0010", bytes(193))
+    assert await keys(store) == [*(f"key{number:04}" for number in range(3, 10)), "key0000", "key0010"]
+    assert (await store.statistics()).record_bytes == 1_000
+    await store.aclose()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 40)), max_size=40))
+async def test_no_sequence_of_uses_exceeds_the_bound_or_mixes_records(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int | None]]
+) -> None:
+    store = SqliteStore(tmp_path_factory.mktemp("store") / "robots.db", max_bytes=64)
+    last: dict[str, bytes] = {}
+    for number, (key, size) in enumerate(steps):
+        last.pop(key, None)
+        if size is None:
+            await store.delete(key)
+        else:
+            last[key] = bytes([number]) * size
+            await store.put(key, last[key])
+    kept = {record.key: record.record async for record in store.records()}
+    assert list(kept.items()) == list(last.items())[len(last) - len(kept) :]  # the newest
+    assert (await store.statistics()).record_bytes == sum(1 + len(record) for record in kept.values()) <= 64
+    await store.aclose()
+
+
+async def test_a_record_that_is_too_large_removes_the_record_that_it_replaces(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "robots.db", max_bytes=30)
+    await store.put("a", b"old")
+    await store.put("b", bytes(20))
+    await store.put("a", bytes(30))
+    assert await keys(store) == ["b"]
+    assert (await store.statistics()).record_bytes == 21
+    await store.aclose()
+
+
+async def test_pruning_by_age_deletes_what_was_stored_before(store: SqliteStore, clock: ManualClock) -> None:
+    await fill(store, clock, 2_500)
+    assert await store.prune(max_age_s=10) == 2_490
+    assert await keys(store) == [f"key{number:04}" for number in range(2_490, 2_500)]
+    assert (await store.statistics()).record_bytes == 1_000
+    assert await store.prune(max_age_s=10) == 0
+
+
+async def test_pruning_by_bytes_keeps_the_newest(store: SqliteStore, clock: ManualClock) -> None:
+    await fill(store, clock, 2_500)
+    assert await store.prune(max_bytes=1_099) == 2_490
+    assert await keys(store) == [f"key{number:04}" for number in range(2_490, 2_500)]
+    assert await store.prune(max_bytes=0) == 10
+    assert await store.statistics() == StoreStatistics(0, 0, (await store.statistics()).file_bytes, None, None)
+
+
+async def test_pruning_makes_the_file_smaller(store: SqliteStore, clock: ManualClock) -> None:
+    await fill(store, clock, 1_000, size=2_000)
+    before = (await store.statistics()).file_bytes
+    await store.prune(max_bytes=20_000)
+    assert (await store.statistics()).file_bytes < before / 20
+    await store.aclose()
+    assert store.path.stat().st_size < before / 20
+
+
+@pytest.mark.parametrize("given", [{}, {"max_age_s": 0}, {"max_age_s": -1.0}, {"max_bytes": -1}, {"max_bytes": 1.5}])
+async def test_pruning_needs_a_bound_that_makes_sense(store: SqliteStore, given: dict[str, float]) -> None:
+    await store.put("key", b"record")
+    with pytest.raises(ConfigurationError, match="max_"):
+        await store.prune(**given)  # type: ignore[arg-type]
+    assert await keys(store) == ["key"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"max_bytes": 0}, {"max_bytes": -1}, {"max_bytes": 1.5}, {"busy_timeout_s": 0}, {"busy_timeout_s": None}]
+)
+def test_an_option_out_of_its_range_is_a_configuration_error(tmp_path: Path, given: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(given))}="):
+        SqliteStore(tmp_path / "robots.db", **given)  # type: ignore[arg-type]
+
+
+async def test_a_bound_holds_for_records_of_an_earlier_store(tmp_path: Path, clock: ManualClock) -> None:
+    large = SqliteStore(tmp_path / "robots.db", clock=clock)
+    await fill(large, clock, 2_500)
+    await large.aclose()
+    small = SqliteStore(tmp_path / "robots.db", max_bytes=500)
+    await small.put("late000", bytes(93))
+    assert await keys(small) == [*(f"key{number:04}" for number in range(2_496, 2_500)), "late000"]
+    await small.aclose()
+
+
+async def test_an_emptied_table_is_counted_as_empty(store: SqliteStore, clock: ManualClock) -> None:
+    await fill(store, clock, 10)
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("DELETE FROM records")  # by hand
+        connection.commit()
+    assert await store.prune(max_bytes=0) == 0
+    assert (await store.statistics()).record_bytes == 0
+
+
+async def test_what_somebody_else_wrote_comes_back_as_octets(store: SqliteStore) -> None:
+    await store.put("key", b"record")
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("UPDATE records SET record = CAST(x'ff41' AS TEXT)")  # text, and not even UTF-8
+        connection.commit()
+    assert await store.get("key") == b"\xffA"
+    assert [one.record async for one in store.records()] == [b"\xffA"]
+
+
+def test_its_repr_shows_path_and_bound(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "robots.db", max_bytes=1_000)
+    assert repr(store) == f"<SqliteStore {str(tmp_path / 'robots.db')!r}: at most 1000 bytes of records>"
+
+
+_WITHOUT_SQLITE = """
+import sys
+sys.modules["sqlite3"] = None
+from politesse import Gatekeeper
+from politesse.stores import MemoryStore, SqliteStore
+MemoryStore()
+try:
+    SqliteStore("robots.db")
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_python_without_sqlite_has_the_other_stores_and_an_error_that_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WITHOUT_SQLITE]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    assert "needs the standard module sqlite3, and this Python was built without it" in done.stdout

@@ -1,0 +1,651 @@
+# ruff: noqa: ASYNC240 - the files of these tests are small
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import sqlite3
+import stat
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse.errors import ConfigurationError, StoreError
+from politesse.stores._sqlite_file import Part, SqliteFile
+from tests.support.tasks import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WORDS = Part("words", (("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",),))
+
+
+def add(connection: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
+    connection.executemany("INSERT INTO words VALUES (?)", [(word,) for word in words])
+    return words
+
+
+def find(connection: sqlite3.Connection, words: Sequence[str]) -> list[bool]:
+    query = "SELECT 1 FROM words WHERE word = ?"
+    return [connection.execute(query, (word,)).fetchone() is not None for word in words]
+
+
+def words_in(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [word for (word,) in connection.execute("SELECT word FROM words ORDER BY rowid")]
+
+
+def files_beside(path: Path) -> list[str]:
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+def contents_beside(path: Path) -> dict[str, bytes]:
+    """All but the shared memory, which readers change too."""
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "words.db"
+
+
+def threads_of(path: Path) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == f"politesse {path.name}"]
+
+
+# What is acknowledged.
+
+
+async def test_a_write_is_in_the_file_once_it_returns(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    assert await file.write(add, "polite") == "polite"
+    assert words_in(path) == ["polite"]
+    assert await file.read(find, "polite")
+    assert not await file.read(find, "hasty")
+    await file.aclose()
+    assert words_in(path) == ["polite"]
+
+
+async def test_calls_that_wait_together_are_served_together(path: Path) -> None:
+    sizes: list[int] = []
+
+    def note(_: sqlite3.Connection, given: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(given))
+        return given
+
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")  # it is open
+    assert await asyncio.gather(*(file.read(note, number) for number in range(100))) == list(range(100))
+    assert len(sizes) < 20
+    await file.aclose()
+
+
+async def test_a_call_that_fails_takes_no_other_with_it(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    words = ["a", "b", "rude", "c", "a", "d"]
+    results = await asyncio.gather(*(file.write(add, word) for word in words), return_exceptions=True)
+    assert [word for word in results if isinstance(word, str)] == ["a", "b", "c", "d"]
+    assert all(isinstance(results[at], StoreError) for at in (2, 4))
+    await file.aclose()
+    assert words_in(path) == ["a", "b", "c", "d"]
+
+
+async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(path: Path) -> None:
+    def fail(connection: sqlite3.Connection, given: Sequence[str]) -> Sequence[str]:
+        add(connection, given)
+        raise LookupError("no such word")
+
+    file = SqliteFile(path, [WORDS])
+    with pytest.raises(LookupError, match="no such word"):
+        await file.write(fail, "lost")
+    await file.aclose()
+    assert words_in(path) == []
+
+
+async def test_a_cancelled_caller_does_not_break_its_batch(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(20)]
+    await settle()
+    tasks[3].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[3], asyncio.CancelledError)
+    assert [result for at, result in enumerate(results) if at != 3] == [f"word-{n}" for n in range(20) if n != 3]
+    await file.aclose()
+
+
+async def test_a_call_that_is_cancelled_before_it_began_is_left_out(path: Path) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def wait(_: sqlite3.Connection, given: Sequence[str]) -> Sequence[str]:
+        began.set()
+        go_on.wait()
+        return given
+
+    file = SqliteFile(path, [WORDS])
+    first = asyncio.create_task(file.write(wait, "first"))
+    while not began.is_set():
+        await asyncio.sleep(0)
+    second = asyncio.create_task(file.write(add, "second"))
+    await settle()
+    second.cancel()
+    await settle()
+    go_on.set()
+    await first
+    await file.aclose()
+    assert words_in(path) == []
+
+
+# Its end.
+
+
+async def test_closing_finishes_what_was_accepted_and_ends_the_thread(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(2_500)]
+    await settle()
+    await asyncio.gather(file.aclose(), file.aclose())
+    await file.aclose()
+    assert threads_of(path) == []
+    assert len(await asyncio.gather(*tasks)) == len(words_in(path)) == 2_500
+    assert files_beside(path) == ["words.db"]  # no log is left
+    with pytest.raises(StoreError, match=r"words\.db is closed"):
+        await file.read(find, "word-1")
+
+
+async def test_an_unused_file_is_not_created(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    assert threads_of(path) == []
+    await file.aclose()
+    assert not path.exists()
+    with pytest.raises(StoreError, match="is closed"):
+        await file.write(add, "late")
+
+
+async def test_the_thread_of_a_file_that_nobody_closed_ends(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    (thread,) = threads_of(path)
+    del file
+    gc.collect()
+    await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive()
+    assert words_in(path) == ["polite"]
+
+
+def test_a_program_that_does_not_close_its_file_ends(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_leave_open, args=(path,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert words_in(path) == ["polite"]
+
+
+KEPT: list[SqliteFile] = []
+
+
+def _leave_open(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    KEPT.append(file)
+    asyncio.run(_add(file, "polite"))
+
+
+async def _add(file: SqliteFile, word: str) -> None:
+    await file.write(add, word)
+
+
+def test_a_file_serves_one_event_loop_after_the_other(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    asyncio.run(_add(file, "first"))
+    asyncio.run(_add(file, "second"))
+    asyncio.run(file.aclose())
+    assert words_in(path) == ["first", "second"]
+
+
+# Many connections.
+
+
+async def test_files_at_one_path_see_what_each_other_wrote(path: Path) -> None:
+    first, second = SqliteFile(path, [WORDS]), SqliteFile(path, [WORDS])
+    await asyncio.gather(first.write(add, "first"), second.write(add, "second"))
+    assert await second.read(find, "first")
+    assert await first.read(find, "second")
+    await first.aclose()
+    await second.write(add, "third")
+    await second.aclose()
+    assert sorted(words_in(path)) == ["first", "second", "third"]
+
+
+async def test_a_lock_delays_writes_and_no_reads(path: Path) -> None:
+    file = SqliteFile(path, [WORDS], busy_timeout_s=60)
+    await file.write(add, "polite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        write = asyncio.create_task(file.write(add, "patient"))
+        for _ in range(5):
+            assert await file.read(find, "polite")
+        assert not write.done()
+        other.execute("COMMIT")
+        assert await write == "patient"
+    await file.aclose()
+
+
+async def test_a_lock_that_is_held_for_too_long_fails_the_write_and_says_so(path: Path) -> None:
+    file = SqliteFile(path, [WORDS], busy_timeout_s=0.1)
+    await file.write(add, "polite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"words\.db: another connection holds its lock .* busy_timeout_s=0\.1"):
+            await file.write(add, "late")
+    assert await file.write(add, "again") == "again"
+    await file.aclose()
+    assert words_in(path) == ["polite", "again"]
+
+
+async def test_a_file_is_set_up_once_the_lock_is_free(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        file = SqliteFile(path, [WORDS], busy_timeout_s=60)
+        write = asyncio.create_task(file.write(add, "patient"))
+        await asyncio.sleep(0.02)
+        assert not write.done()
+        other.execute("COMMIT")
+    assert await write == "patient"
+    await file.aclose()
+
+
+def in_forked_child(function: Callable[[], int]) -> int:
+    """Return what ``function`` returns in a forked child; 100 if it raises."""
+    child = os.fork()
+    if not child:
+        code = 100
+        try:
+            code = function()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_refused(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+
+    def refusals() -> int:
+        refused = 0
+        try:
+            asyncio.run(_add(file, "child"))
+        except StoreError as error:
+            refused += "before the fork" in str(error)
+        try:
+            SqliteFile(path, [WORDS])
+        except ConfigurationError as error:
+            refused += "was open when this process was forked" in str(error)
+        return refused
+
+    asyncio.run(_add(file, "parent"))
+    assert in_forked_child(refusals) == 2
+    asyncio.run(_add(file, "still here"))
+    asyncio.run(file.aclose())
+    assert words_in(path) == ["parent", "still here"]
+
+
+@forks
+def test_a_file_that_is_used_after_the_fork_only_works_in_the_child(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+
+    def write() -> int:
+        asyncio.run(_add(file, "child"))
+        return 0
+
+    assert in_forked_child(write) == 0
+    assert words_in(path) == ["child"]
+
+
+# The file itself.
+
+
+async def test_the_file_and_its_log_are_for_their_owner_only(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        file = SqliteFile(path, [WORDS])
+        await file.write(add, "secret")
+    finally:
+        os.umask(before)
+    modes = {name: stat.S_IMODE((path.parent / name).stat().st_mode) for name in files_beside(path)}
+    assert modes == {"words.db": 0o600, "words.db-wal": 0o600, "words.db-shm": 0o600}
+    await file.aclose()
+
+
+async def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = SqliteFile("words.db", [WORDS])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    await file.write(add, "polite")
+    await file.aclose()
+    assert words_in(tmp_path / "words.db") == ["polite"]
+
+
+@pytest.mark.parametrize("name", ["a b%20?mode=memory#x.db", "ü.db", "file:x.db"])
+async def test_any_file_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    file = SqliteFile(tmp_path / name, [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    assert files_beside(tmp_path / name) == [name]
+
+
+async def test_parts_share_a_file_and_each_is_migrated_by_itself(path: Path) -> None:
+    other = Part("numbers", (("CREATE TABLE numbers (number INTEGER)",),))
+    for parts in ([WORDS], [other], [WORDS, other]):
+        file = SqliteFile(path, parts)
+        await file.write(_nothing, None)
+        await file.aclose()
+    newer = Part("words", (*WORDS.steps, ("ALTER TABLE words ADD COLUMN language TEXT", "DELETE FROM words")))
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "old")
+    await file.aclose()
+    file = SqliteFile(path, [newer])
+    await file.write(_nothing, None)
+    await file.aclose()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name, version FROM parts ORDER BY name").fetchall() == [
+            ("numbers", 1),
+            ("words", 2),
+        ]
+        assert connection.execute("SELECT word, language FROM words").fetchall() == []
+    with pytest.raises(ConfigurationError, match=r"newer politesse.*words version 2, known up to 1"):
+        SqliteFile(path, [WORDS])
+
+
+def _nothing(_: sqlite3.Connection, given: Sequence[None]) -> Sequence[None]:
+    return given
+
+
+async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "kept")
+    await file.aclose()
+    broken = Part("words", (*WORDS.steps, ("DELETE FROM words", "ALTER TABLE nowhere ADD COLUMN x")))
+    file = SqliteFile(path, [broken])
+    with pytest.raises(StoreError, match="nowhere"):
+        await file.write(_nothing, None)
+    await file.aclose()
+    assert words_in(path) == ["kept"]
+    SqliteFile(path, [WORDS])
+
+
+async def test_a_version_that_is_no_number_is_a_damage(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE parts SET version = 'one'")
+    with pytest.raises(ConfigurationError, match="is damaged: the version of words is 'one'"):
+        SqliteFile(path, [WORDS])
+
+
+async def test_a_file_of_a_newer_format_is_left_as_it_is(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match=r"newer politesse.*file version 2, known up to 1"):
+        SqliteFile(path, [WORDS])
+    assert path.read_bytes() == before
+
+
+def _foreign_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+        connection.execute("INSERT INTO theirs VALUES (1)")
+        connection.commit()
+
+
+def _foreign_database_with_log(path: Path) -> None:
+    """As a program leaves it that was killed."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE theirs (a)")
+        log = (path.parent / f"{path.name}-wal").read_bytes()
+        main = path.read_bytes()
+    path.write_bytes(main)
+    (path.parent / f"{path.name}-wal").write_bytes(log)
+
+
+def _encrypted(path: Path) -> None:
+    path.write_bytes(bytes((number * 7919 + 13) % 251 for number in range(8192)))
+
+
+def _text(path: Path) -> None:
+    path.write_text("User-agent: *\nDisallow: /\n" * 100)
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(b"SQLite format 3\0\x10\0")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (_foreign_database, "another program"),
+        (_foreign_database_with_log, "another program"),
+        (_encrypted, "encrypted, damaged or of another program"),
+        (_text, "encrypted, damaged or of another program"),
+        (_truncated, "encrypted, damaged or of another program"),
+    ],
+)
+def test_a_foreign_file_is_refused_and_left_as_it_is(path: Path, make: object, problem: str) -> None:
+    assert callable(make)
+    make(path)
+    before = contents_beside(path)
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        SqliteFile(path, [WORDS])
+    assert str(path) in str(caught.value)
+    assert contents_beside(path) == before
+
+
+async def test_a_foreign_file_that_comes_later_is_refused_and_left_as_it_is(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    _foreign_database(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another program"):
+        await file.write(add, "polite")
+    await file.aclose()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("target", ["there.db", "missing.db"])
+def test_a_symbolic_link_is_not_followed(path: Path, target: str) -> None:
+    there = path.parent / "there.db"
+    there.touch()
+    path.symlink_to(path.parent / target)
+    with pytest.raises(ConfigurationError, match="symbolic link"):
+        SqliteFile(path, [WORDS])
+    assert there.read_bytes() == b""
+    assert not (path.parent / "missing.db").exists()
+
+
+@pytest.mark.parametrize("target", ["there.db", "missing.db"])
+async def test_a_symbolic_link_that_comes_later_is_not_followed(path: Path, target: str) -> None:
+    file = SqliteFile(path, [WORDS])
+    path.symlink_to(path.parent / target)
+    with pytest.raises(StoreError, match="symbolic link"):
+        await file.write(add, "polite")
+    await file.aclose()
+    assert not (path.parent / target).exists()
+
+
+async def test_a_link_that_takes_the_place_of_the_file_while_it_is_opened_is_not_followed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = path.parent / "there.db"
+    there.touch()
+    connect = sqlite3.connect
+
+    def swap(*args: object, **options: object) -> sqlite3.Connection:
+        path.unlink()
+        path.symlink_to(there)
+        return connect(*args, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", swap)
+    file = SqliteFile(path, [WORDS])
+    with pytest.raises(StoreError, match="symbolic link"):
+        await file.write(add, "polite")
+    await file.aclose()
+    assert there.read_bytes() == b""
+
+
+async def test_a_symbolic_link_in_place_of_the_log_is_not_followed(path: Path) -> None:
+    there = path.parent / "there"
+    there.write_bytes(b"mine")
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "before")
+    await file.aclose()
+    (path.parent / "words.db-wal").symlink_to(there)
+    with pytest.raises(ConfigurationError, match="permissions, or a link"):
+        SqliteFile(path, [WORDS])
+    assert there.read_bytes() == b"mine"
+
+
+async def test_a_link_to_the_folder_is_followed(path: Path) -> None:
+    (path.parent / "folder").mkdir()
+    (path.parent / "link").symlink_to(path.parent / "folder")
+    file = SqliteFile(path.parent / "link" / "words.db", [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    assert words_in(path.parent / "folder" / "words.db") == ["polite"]
+
+
+def test_a_folder_that_is_missing_or_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; create it"):
+        SqliteFile(path.parent / "nowhere" / "words.db", [WORDS])
+    with pytest.raises(ConfigurationError, match="not a regular file"):
+        SqliteFile(path.parent, [WORDS])
+
+
+@pytest.mark.parametrize("given", ["", ":memory:", "a\0b"])
+def test_what_is_no_path_of_a_file_is_refused(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="path="):
+        SqliteFile(given, [WORDS])
+
+
+@pytest.mark.parametrize("given", [None, 5, b"words.db"])
+def test_a_path_of_another_type_is_refused(given: object) -> None:
+    with pytest.raises(TypeError, match="path="):
+        SqliteFile(given, [WORDS])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("locked", ["file", "folder"])
+def test_a_read_only_file_or_folder_is_refused(path: Path, locked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.touch()
+    read_only = path if locked == "file" else path.parent
+    access = os.access
+    # Root may write anywhere, so the permissions themselves would not do.
+    monkeypatch.setattr(os, "access", lambda at, mode: str(at) != str(read_only) and access(at, mode))
+    with pytest.raises(ConfigurationError, match=f"{read_only} is read-only for this process"):
+        SqliteFile(path, [WORDS])
+
+
+async def test_an_error_of_the_system_is_a_store_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SqliteFile(path, [WORDS])
+
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "lstat", fail)
+    with pytest.raises(ConfigurationError, match=r"words\.db cannot be opened: .*Permission denied"):
+        SqliteFile(path, [WORDS])
+    with pytest.raises(StoreError, match=r"words\.db cannot be opened: .*Permission denied"):
+        await file.write(add, "polite")
+    monkeypatch.undo()
+    assert await file.write(add, "polite") == "polite"
+    await file.aclose()
+
+
+async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "kept")
+
+    def limit(connection: sqlite3.Connection, given: Sequence[int]) -> Sequence[int]:
+        connection.execute(f"PRAGMA max_page_count = {given[0]}")
+        return given
+
+    await file.write(limit, 20)
+    words = [f"{number:05}" * 200 for number in range(200)]
+    results = await asyncio.gather(*(file.write(add, word) for word in words), return_exceptions=True)
+    kept = [word for word in results if isinstance(word, str)]
+    failures = [error for error in results if isinstance(error, StoreError)]
+    assert len(kept) + len(failures) == 200
+    assert 0 < len(kept) < 60
+    assert all("the disk is full" in str(error) and "words.db" in str(error) for error in failures)
+    assert isinstance(failures[0].__cause__, sqlite3.Error)
+    assert all([await file.read(find, word) for word in kept])
+    await file.write(limit, 1_000_000)  # there is space again
+    await file.write(add, "late")
+    await file.aclose()
+    assert set(words_in(path)) == {"kept", "late", *kept}
+
+
+async def test_a_file_that_is_deleted_in_use_is_not_used_any_more(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="was deleted, moved or replaced"):
+            await file.write(add, "lost")
+    await file.aclose()
+    assert not path.exists()
+
+
+async def test_a_damaged_file_fails_its_calls_and_serves_again_once_it_is_mended(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    whole = path.read_bytes()
+    file = SqliteFile(path, [WORDS])
+    path.write_bytes(whole[:100] + b"\xff" * (len(whole) - 100))
+    with pytest.raises(StoreError, match=r"words\.db: the file is damaged"):
+        await file.read(find, "polite")
+    path.write_bytes(whole)
+    assert await file.read(find, "polite")
+    await file.aclose()
+
+
+# The event loop.
+
+
+async def test_a_slow_disk_does_not_hold_up_the_event_loop(path: Path) -> None:
+    go_on = threading.Event()
+
+    def hang(_: sqlite3.Connection, given: Sequence[str]) -> Sequence[str]:
+        go_on.wait()
+        return given
+
+    file = SqliteFile(path, [WORDS])
+    slow = asyncio.create_task(file.write(hang, "slow"))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not slow.done()
+    go_on.set()
+    assert await slow == "slow"
+    await file.aclose()
+
+
+async def test_its_repr_shows_its_state(path: Path) -> None:
+    file = SqliteFile(path, [WORDS])
+    assert repr(file) == f"<SqliteFile {str(path)!r}: unused, 0 calls waiting>"
+    await file.write(add, "polite")
+    assert repr(file) == f"<SqliteFile {str(path)!r}: open, 0 calls waiting>"
+    await file.aclose()
+    assert repr(file).startswith(f"<SqliteFile {str(path)!r}: closed")
