@@ -292,6 +292,10 @@ async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServe
         pacer = fleet.member(link=fleet.link_of(RedisWire(client)))
         one_mono = await visit(pacer)
         assert await visit(pacer) - one_mono >= 0.1
+        await fleet.aclose()
+        async with asyncio.timeout(10.0), Redis.from_url(sentinel.url) as observer:
+            while len(await observer.client_list()) > 1:  # the fleet's connection to the Sentinel is open
+                await asyncio.sleep(0.02)
     finally:
         sentinel.remove()
 

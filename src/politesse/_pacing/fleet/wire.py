@@ -198,14 +198,21 @@ class RedisWire:
         return self._channel.pushes()
 
     async def drop(self) -> None:
-        """Close the connections."""
+        """Close the connections, those to the Sentinels too; raises WireLost if one cannot be closed in time."""
+        pool = self._client.connection_pool
         connection, self._connection = self._connection, None
         if connection is not None:  # at once: what comes after may be cut short
             await connection.disconnect(nowait=True)
-        await self._channel.drop()
-        if connection is not None:
-            await self._client.connection_pool.release(connection)
-        await self._client.connection_pool.disconnect()
+        try:
+            await self._channel.drop()
+            if connection is not None:
+                await pool.release(connection)
+            await pool.disconnect()
+            if isinstance(pool, SentinelConnectionPool):  # it leaves its connections to them open, for the next search
+                for sentinel in pool.sentinel_manager.sentinels:
+                    await sentinel.connection_pool.disconnect(inuse_connections=False)  # others may use it
+        except RedisError as error:
+            raise WireLost(described(error)) from error
 
     async def aclose(self) -> None:
         """Close the client."""
