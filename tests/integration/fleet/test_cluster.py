@@ -1,4 +1,4 @@
-"""A fleet on a Redis Cluster of three nodes."""
+"""A fleet on a Redis Cluster of three nodes; run with ``pytest -m slow tests/integration/fleet``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from politesse.ports import Pacer
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 _SLOTS: Final = 16_384
 

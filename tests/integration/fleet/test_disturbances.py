@@ -1,4 +1,7 @@
-"""Several processes are one polite crawler, whatever happens to them or to their Redis."""
+"""Several processes are one polite crawler, whatever happens to them or to their Redis.
+
+They need processors of their own for many seconds: run with ``pytest -m slow tests/integration/fleet``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     Disturb = Callable[["Fleet", float], Awaitable[None]]
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 SMALL: Final = (
     *(Host(f"quick{number}", 0.1, 0.02) for number in range(6)),
@@ -194,7 +197,6 @@ async def test_two_processes_are_polite_whatever_happens(disturb: Disturb) -> No
     assert late, "it goes on"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda disturb: disturb.__name__)

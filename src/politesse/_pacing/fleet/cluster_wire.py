@@ -98,9 +98,16 @@ class ClusterWire:
         return self._channel.pushes()
 
     async def drop(self) -> None:
-        """Close the connections."""
-        await self._channel.drop()
-        await self._client.aclose()
+        """Close the connections; raises WireLost if one cannot be closed in time."""
+        try:
+            await self._channel.drop()
+            await self._client.aclose()
+            # It closes nothing while it is not initialized, as after the loss of a node; but calls to other nodes that
+            # were under way at the loss may have connected since.
+            for nodes in ("nodes_cache", "startup_nodes"):
+                await self._client.nodes_manager.aclose(nodes)
+        except RedisError as error:
+            raise WireLost(described(error)) from error
 
     async def aclose(self) -> None:
         """Close the client."""
