@@ -1,4 +1,8 @@
-"""Members of a fleet on a real Redis."""
+"""Members of a fleet on a real Redis.
+
+Those marked ``slow`` need a Redis that is found again within seconds; run them with
+``pytest -m slow tests/integration/fleet``.
+"""
 
 from __future__ import annotations
 
@@ -326,6 +330,7 @@ async def test_a_redis_that_is_away_is_published_once_and_is_found_again(
     assert [type(event) for event in fleet.events] == [FleetAway, FleetBack]
 
 
+@pytest.mark.slow
 async def test_a_redis_that_starts_empty_learns_again_which_hosts_are_closed(
     fleet: Members, own_server: RedisServer
 ) -> None:
@@ -339,6 +344,7 @@ async def test_a_redis_that_starts_empty_learns_again_which_hosts_are_closed(
         await other.start(wants(), 4.0)
 
 
+@pytest.mark.slow
 async def test_another_server_behind_a_proxy_is_noticed(
     fleet: Members, server: RedisServer, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
