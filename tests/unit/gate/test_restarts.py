@@ -710,3 +710,22 @@ async def test_store_that_a_scope_cannot_use_for_its_hosts_is_named_in_the_log(
     assert "scope='crawl'" in caplog.text
     assert KEY not in machine.records
     assert SITE in machine.records
+
+
+async def test_the_patience_of_a_queue_begins_with_the_queue_not_with_what_an_earlier_process_met(
+    machine: Machine,
+) -> None:
+    machine.fetcher.answers[SITE] = 503
+    async with machine.gate() as gate:
+        await gate.check(URL)
+    machine.restart(after_s=30)
+    machine.fetcher.answers[SITE] = FILE
+    refused: list[str] = []
+    async with machine.gate() as gate:
+        queue: PoliteQueue[str] = PoliteQueue(
+            gate, max_unreachable_s=50, on_disallowed=lambda url, verdict: refused.append(url)
+        )
+        await queue.put(URL)  # robots.txt is fetched again 60 s after the failure: 30 s from now
+        async with queue.turn() as turn:
+            assert turn.url == URL
+    assert refused == []
