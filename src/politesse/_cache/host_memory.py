@@ -142,7 +142,7 @@ def _joined(key: str, state: HostState, kept: bytes | None) -> bytes:
         theirs = None  # ``recall`` publishes that
     if theirs is not None and theirs.noted_by != state.noted_by:
         passed_s = theirs.passed_s(state.run, state.wall, state.mono)
-        state = state if passed_s is None else joined(state, theirs, passed_s)
+        state = joined(state, theirs, passed_s)
     return encode_state(state, key)
 
 

@@ -3,11 +3,10 @@
 Theory of operation. A state is taken at one moment, and all its times are seconds from that moment, so that it can be
 read by another clock. How much time has passed since is found out when it is read:
 
-    read by                          the time passed
-    the same run of the clock        by the monotonic clock: a wall clock that was set changes nothing
-    another run                      by the wall clock
-    a clock that is behind by a bit  none: up to CLOCK_SKEW_S the state counts as taken now
-    a clock that is behind by more   unknown: the state is not believed, as it might bind until that clock catches up
+    read by                    the time passed
+    the same run of the clock  by the monotonic clock: a wall clock that was set changes nothing
+    another run                by the wall clock
+    a clock that is behind     none: the state counts as taken now, and is noted anew, so that it binds once more only
 
 A request that was under way may have ended at any time since, so it counts as ended now.
 """
@@ -15,15 +14,12 @@ A request that was under way may have ended at any time since, so it counts as e
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse._pacing.backoff import Answers
-
-CLOCK_SKEW_S: Final = 300.0
-"""By how many seconds the clock of the process that has noted a state may be ahead of the one that reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +46,17 @@ class HostState:
     answers: Answers | None = None
     answers_s: float = 0.0
 
-    def passed_s(self, run: str, now_wall: float, now_mono: float) -> float | None:
-        """Return how many seconds have passed since the moment; None if that cannot be believed."""
-        if run == self.run:
-            return max(0.0, now_mono - self.mono)
-        passed_s = now_wall - self.wall
-        return max(0.0, passed_s) if passed_s >= -CLOCK_SKEW_S else None
+    def passed_s(self, run: str, now_wall: float, now_mono: float) -> float:
+        """Return how many seconds have passed since the moment; 0 where the wall clock says that it is still to come.
+
+        The clock was ahead then, or is behind now. A closure holds for its full length from now on: it opens too late
+        rather than too soon, and that is bounded by ``backoff_max_s``.
+        """
+        return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
+
+    def is_ahead(self, run: str, now_wall: float) -> bool:
+        """Return whether the moment is still to come, so that what is left of it has to be noted anew."""
+        return run != self.run and self.wall > now_wall
 
     def asked_ago_s(self, passed_s: float, max_turn_s: float) -> float | None:
         """Return how many seconds ago the host was last asked; None for never.

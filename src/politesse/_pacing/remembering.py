@@ -210,7 +210,7 @@ class RememberingPacer(LocalPacer):
                     recall.ended.set_result(None)
 
     def _apply(self, slot: Slot, state: HostState | None, passed_s: float | None) -> None:
-        """Add a state to what is known of a host; None for ``passed_s`` if there is one that cannot be believed."""
+        """Add a state to what is known of a host; None for ``passed_s`` if it could not be read."""
         now_mono, now_wall = self._monotonic(), self._wall()
         self._recalled.keep(slot.host, now_mono, now_mono)
         if passed_s is None:
@@ -225,6 +225,8 @@ class RememberingPacer(LocalPacer):
         if answers is not None:
             slot.heard(now_mono, now_wall).recall(answers, now_wall, slot.options)
             self._reports.closed(slot, now_mono, now_wall)
+        if state.is_ahead(self._run, now_wall):
+            self._note(slot)  # otherwise a further restart would begin its whole length again
 
     def _call_late_watchers(self, slot: Slot) -> None:
         """Call the watchers whose time has not come: how late it is is known only now, and they may not wait for it."""

@@ -64,6 +64,7 @@ class Patience(Generic[Item]):
         self.limits = limits
         self._clock = clock
         self._look = look
+        self._started_wall = clock.wall()
         self._waiting: OrderedDict[str, HostQueue[Item]] = OrderedDict()
         self._timer: Timer | None = None
 
@@ -80,7 +81,8 @@ class Patience(Generic[Item]):
         since_wall = source.failing_since_wall
         if since_wall is None:  # of tdmrep.json
             since_wall = self._clock.wall() if origin_queue.deferred_wall is None else origin_queue.deferred_wall
-        return not_before - since_wall <= most_s
+        # Failures that an earlier process has met, and the store has kept, are not this queue's wait.
+        return not_before - max(since_wall, self._started_wall) <= most_s
 
     def refuses(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a URL with this verdict is refused."""

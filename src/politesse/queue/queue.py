@@ -82,7 +82,7 @@ class PoliteQueue(Generic[Item]):
             the URL disallowed. If it raises, that worker's ``turn`` raises. The reason of the verdict is WAIT_TOO_LONG
             for what was given up because of ``max_wait_s``; its note names what bound the wait, and until when.
         max_unreachable_s: for how many seconds after the first failure in a row robots.txt is fetched again while it is
-            unreachable; 0 or more; None for no limit.
+            unreachable, counted from when the queue was made at the earliest; 0 or more; None for no limit.
         max_wait_s: for how many seconds at a stretch a site may make its pages wait: by a Retry-After, a 429 to
             robots.txt, a Visit-time, or an interval that is longer. The time that a URL waits for others does not
             count, nor does the crawler's own ``min_delay_s``. 0 or more; None for no limit.

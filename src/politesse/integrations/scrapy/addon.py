@@ -32,12 +32,12 @@ class PolitesseAddon:
     Its own settings:
 
     ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
-    ``POLITESSE_MAX_WAIT``: after how many seconds a site that makes its requests wait is given up; 3600 by default,
-    0 or more. A site makes them wait if its robots.txt is unreachable or was answered with 429, if it answered with 429
+    ``POLITESSE_MAX_WAIT``: after how many seconds a site that makes its requests wait is given up; 3600 by default, 0
+    or more. A site makes them wait if its robots.txt is unreachable or was answered with 429, if it answered with 429
     or 503, and by a Visit-time, Crawl-delay or Request-rate. Until then the spider stays open for it. It is given up as
-    soon as the end of the wait is known to be later, counted from the first failure in a row. With ``JOBDIR`` its
-    requests stay in the queue for the next run; without, each ends in its errback as IgnoreRequest, when the spider has
-    nothing else to do. If it opens while the spider is busy with other sites, it goes on.
+    soon as the end of the wait is known to be later, counted from the first failure in a row of this run. With
+    ``JOBDIR`` its requests stay in the queue for the next run; without, each ends in its errback as IgnoreRequest, when
+    the spider has nothing else to do. If it opens while the spider is busy with other sites, it goes on.
     ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. ``DOWNLOAD_DELAY`` replaces its
     ``min_delay_s``, and ``max_concurrent`` is always 1. Spiders of one process share the pace of each host: one request
     at a time, at the interval of the slowest of those that request it; and what closes it closes it for all. Only a

@@ -5,9 +5,9 @@ backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, whic
 other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
 
 A site is given up, as a whole, when its wait would end more than ``POLITESSE_MAX_WAIT`` seconds after it began: after
-the first of its failures in a row, if it has any, otherwise after now. A name without an address is given up at once.
-The crawler's own ``DOWNLOAD_DELAY`` is no reason. Nothing is lost by that: the requests stay where they are, but the
-spider does not stay open for them. If it is still open when the wait ends, the site is tried again.
+the first of its failures in a row in this run, if it has any, otherwise after now. A name without an address is given
+up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason. Nothing is lost by that: the requests stay where they
+are, but the spider does not stay open for them. If it is still open when the wait ends, the site is tried again.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Closures:
 
     def __init__(self, clock: Clock, max_wait_s: float, tally: CrawlTally) -> None:
         self._clock = clock
+        self._started_wall = clock.wall()
         self._max_wait_s = max_wait_s
         self._tally = tally
         self._waiting: dict[str, SiteWait] = {}
@@ -102,6 +103,7 @@ class Closures:
         since_wall, has_no_address = now_wall, False
         if source is not None:
             since_wall = now_wall if source.failing_since_wall is None else source.failing_since_wall
+            since_wall = max(since_wall, self._started_wall)  # what earlier runs have met is not this one's wait
             has_no_address = is_fault_of_kind(source, FaultKind.DNS)
         too_late = has_no_address or not_before - since_wall > self._max_wait_s
         why = str(verdict).partition(" (")[2].removesuffix(")")
