@@ -126,6 +126,7 @@ class HeldStarts:
             self._call(held)
             return
         except BaseException:
+            self._drop(held)
             held.own.give_back()
             raise
         if reservation is None:
@@ -186,6 +187,10 @@ class HeldStarts:
         if reservation is None:
             if held.task is not None and held.task is not asyncio.current_task():
                 held.task.cancel()
+                held.own.give_back()  # here, because a task that is cancelled before its first step does nothing
+                callbacks, held.callbacks = held.callbacks, []
+                for callback in callbacks:
+                    self.when_ready(held.request, callback)
             return
         if held.timer is not None:
             held.timer.cancel()

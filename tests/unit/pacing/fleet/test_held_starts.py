@@ -1,0 +1,47 @@
+"""A start that is being reserved and is not wanted any more leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+
+from politesse._pacing.fleet.held_starts import HeldStarts
+from politesse.ports import TurnRequest
+from politesse.robots import RobotsTxt
+from politesse.testing import ManualClock
+
+REQUEST = TurnRequest("example.com", "https://example.com", "examplebot")
+SLOWER = REQUEST._replace(pace=RobotsTxt.parse(b"User-agent: *\nCrawl-delay: 9").rules_for("ExampleBot"))
+
+
+async def never(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_a_start_for_another_pace_is_given_back_and_its_callback_waits_again(steps: int) -> None:
+    reserver = MagicMock(is_closed=False, reserve=never)
+    own, permit, ready = MagicMock(), MagicMock(), MagicMock()
+    starts = HeldStarts(reserver, own, MagicMock(), ManualClock())
+    starts.hold(REQUEST, permit).callbacks.append(ready)
+    for _ in range(steps):  # without one, the task that reserves is cancelled before it has begun
+        await asyncio.sleep(0)
+    assert starts.get(SLOWER) is None
+    await asyncio.sleep(0)
+    permit.give_back.assert_called()
+    own.when_ready.assert_called_once()
+    ready.assert_not_called()
+
+
+async def test_a_start_whose_reservation_fails_unexpectedly_is_dropped() -> None:
+    reserver = MagicMock(is_closed=False, reserve=AsyncMock(side_effect=ZeroDivisionError))
+    permit = MagicMock()
+    starts = HeldStarts(reserver, MagicMock(), MagicMock(), ManualClock())
+    held = starts.hold(REQUEST, permit)
+    assert held.task is not None
+    with pytest.raises(ZeroDivisionError):
+        await held.task
+    assert starts.get(REQUEST) is None
+    permit.give_back.assert_called_once()
