@@ -203,11 +203,11 @@ class RememberingPacer(LocalPacer):
             slot.ready_for = None
             if not self._closed:
                 self._apply(slot, state, passed_s)
+                if not recall.ended.done():
+                    recall.ended.set_result(None)  # before any callback, which may raise
                 self._refuse_waiters(slot, recall)
                 self._look_at(slot, self._monotonic())  # at once: a timer would cost each host a millisecond
                 self._call_late_watchers(slot)
-                if not recall.ended.done():
-                    recall.ended.set_result(None)
 
     def _apply(self, slot: Slot, state: HostState | None, passed_s: float | None) -> None:
         """Add a state to what is known of a host; None for ``passed_s`` if it could not be read."""
