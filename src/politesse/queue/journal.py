@@ -19,8 +19,8 @@ The file also holds the digest of each URL that was ever put. A program that is 
 a ``put`` of what an earlier run has put is ignored. An exception is a worker that puts what this run has handed out:
 that is a retry. The crawl of a queue with a journal takes these digests as its ``seen``.
 
-The journal is read at the first use, in batches. Whoever uses the queue meanwhile waits until all is read; a reader
-that is cancelled leaves the rest to the next one.
+The journal is read in batches, by the first call that uses the queue. All other calls wait until everything is read. If
+that first call is cancelled, the next call reads the rest.
 """
 
 from __future__ import annotations
