@@ -103,10 +103,20 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
         _check_fork(path)
         if not path.exists() or path.stat().st_size == 0:
             return
-        connection = _connect(path, "ro")
-        with contextlib.closing(connection):
-            if _is_politesse(path, connection):
-                _check_versions(path, connection, parts)
+        try:
+            _check_content(path, parts, "mode=ro")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise
+            # A process was killed in a transaction, ours only as it created the file. A connection that can write will
+            # take the transaction back; what is to be known before is in the file as it is.
+            _check_content(path, parts, "mode=ro&immutable=1")
+
+
+def _check_content(path: Path, parts: Sequence[Part], options: str) -> None:
+    with contextlib.closing(_connect(path, options)) as connection:
+        if _is_politesse(path, connection):
+            _check_versions(path, connection, parts)
 
 
 def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> OpenFile:
@@ -124,7 +134,7 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
     check_file(path, parts)
     with _errors_of(path):
         _create(path)
-        connection = _connect(path, "rw", busy_timeout_s)
+        connection = _connect(path, "mode=rw", busy_timeout_s)
         try:
             _check_followed_no_link(path, connection)
             _set_up(path, connection, parts)
@@ -153,7 +163,7 @@ def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
     if path.stat().st_size:
         raise StoreError(f"{path} is not empty, so it is no lock of politesse, and is left as it is")
     with _errors_of(path):
-        connection = _connect(path, "rw", wait_s)
+        connection = _connect(path, "mode=rw", wait_s)
         try:
             _check_followed_no_link(path, connection)
             connection.execute("BEGIN EXCLUSIVE")
@@ -198,9 +208,9 @@ def _check_path(path: Path) -> None:
         raise StoreError(f"the folder {path.parent} is read-only for this process: SQLite writes files beside {path}")
 
 
-def _connect(path: Path, mode: str, busy_timeout_s: float = 0.0) -> sqlite3.Connection:
+def _connect(path: Path, options: str, busy_timeout_s: float = 0.0) -> sqlite3.Connection:
     return sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}",
+        f"{path.as_uri()}?{options}",
         uri=True,
         timeout=busy_timeout_s,
         isolation_level=None,

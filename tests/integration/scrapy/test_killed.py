@@ -147,6 +147,7 @@ async def interrupt_and_kill(when: Callable[[], bool], urls: list[str], settings
     async with asyncio.timeout(60):
         while not when() and not ended.done():
             await asyncio.sleep(0.02)
+        assert not ended.done(), f"the crawl ended by itself:\n{(await ended)[1].decode()}"
         process.send_signal(signal.SIGINT)
         await asyncio.wait({ended}, timeout=0.1)
         if not ended.done():

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import struct
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -421,6 +422,19 @@ def _foreign_database_with_log(path: Path) -> None:
     (path.parent / f"{path.name}-wal").write_bytes(log)
 
 
+def _foreign_database_in_a_transaction(path: Path) -> None:
+    """As a program leaves it that was killed as it committed."""
+    _foreign_database(path)
+    leave_a_hot_journal(path)
+
+
+def leave_a_hot_journal(path: Path) -> None:
+    """Write a rollback journal of a transaction that changed no page yet; see "Rollback Journal Format" of SQLite."""
+    pages = path.stat().st_size // 4096
+    head = bytes.fromhex("d9d505f920a163d7") + struct.pack(">5L", 0, 0, pages, 512, 4096)
+    (path.parent / f"{path.name}-journal").write_bytes(head.ljust(512, b"\0"))
+
+
 def _encrypted(path: Path) -> None:
     path.write_bytes(bytes((number * 7919 + 13) % 251 for number in range(8192)))
 
@@ -438,6 +452,7 @@ def _truncated(path: Path) -> None:
     [
         (_foreign_database, "another program"),
         (_foreign_database_with_log, "another program"),
+        (_foreign_database_in_a_transaction, "another program"),
         (_encrypted, "encrypted, damaged or of another program"),
         (_text, "encrypted, damaged or of another program"),
         (_truncated, "encrypted, damaged or of another program"),
@@ -451,6 +466,22 @@ def test_a_foreign_file_is_refused_and_left_as_it_is(path: Path, make: object, p
         SqliteFile(path, [WORDS])
     assert str(path) in str(caught.value)
     assert contents_beside(path) == before
+
+
+async def test_a_file_whose_process_was_killed_as_it_created_it_is_set_up(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA user_version = 0")  # writes the first page
+    leave_a_hot_journal(path)
+    with (
+        closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection,
+        pytest.raises(sqlite3.OperationalError, match="readonly"),  # as long as nobody took the transaction back
+    ):
+        connection.execute("PRAGMA application_id")
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "polite")
+    await file.aclose()
+    assert words_in(path) == ["polite"]
 
 
 async def test_a_foreign_file_that_comes_later_is_refused_and_left_as_it_is(path: Path) -> None:
