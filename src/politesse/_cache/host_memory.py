@@ -90,6 +90,7 @@ class StoredHosts:
         self._noted[key] = take
         if self._writer is None:
             self._writer = self._store.run(self._write())
+            self._writer.add_done_callback(self._end_writer)  # one that is cancelled before its first step ends here
 
     async def _load(self, key: str) -> HostState | None:
         kept = await self._store.get(self._prefix + key)
@@ -106,6 +107,10 @@ class StoredHosts:
                 else:
                     await asyncio.gather(*(self._replace(key, take) for key, take in batch.items()))
         finally:
+            self._writer = None
+
+    def _end_writer(self, writer: asyncio.Task[None]) -> None:
+        if self._writer is writer:
             self._writer = None
 
     async def _replace(self, key: str, take: Callable[[], HostState]) -> None:

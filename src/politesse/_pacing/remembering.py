@@ -187,9 +187,11 @@ class RememberingPacer(LocalPacer):
         recall = self._recalls[slot] = _Recall(loop)
         slot.in_flight += _ALL_PLACES
         recall.task = loop.create_task(self._recall(slot, recall), name=f"what {slot.host} has asked for")
+        # A task that somebody cancels before its first step runs no code of its own.
+        recall.task.add_done_callback(lambda _: self._end_recall(slot, recall, None, None))
 
     async def _recall(self, slot: Slot, recall: _Recall) -> None:
-        """Apply what is remembered of a host. If that is unknown, it counts as asked just now."""
+        """Recall a host."""
         state, passed_s = None, None
         try:
             state = await self._memory.recall(slot.host)
@@ -197,17 +199,22 @@ class RememberingPacer(LocalPacer):
         except StoreError:
             pass  # the memory has published it, and ``passed_s`` is None
         finally:
-            # Whatever happened, the host must not wait for ever.
-            del self._recalls[slot]
-            slot.in_flight -= _ALL_PLACES
-            slot.ready_for = None
-            if not self._closed:
-                self._apply(slot, state, passed_s)
-                if not recall.ended.done():
-                    recall.ended.set_result(None)  # before any callback, which may raise
-                self._refuse_waiters(slot, recall)
-                self._look_at(slot, self._monotonic())  # at once: a timer would cost each host a millisecond
-                self._call_late_watchers(slot)
+            self._end_recall(slot, recall, state, passed_s)  # whatever happened, the host must not wait for ever
+
+    def _end_recall(self, slot: Slot, recall: _Recall, state: HostState | None, passed_s: float | None) -> None:
+        """Apply what is remembered of a host, once. If that is unknown, it counts as asked just now."""
+        if self._recalls.get(slot) is not recall:
+            return
+        del self._recalls[slot]
+        slot.in_flight -= _ALL_PLACES
+        slot.ready_for = None
+        if not self._closed:
+            self._apply(slot, state, passed_s)
+            if not recall.ended.done():
+                recall.ended.set_result(None)  # before any callback, which may raise
+            self._refuse_waiters(slot, recall)
+            self._look_at(slot, self._monotonic())  # at once: a timer would cost each host a millisecond
+            self._call_late_watchers(slot)
 
     def _apply(self, slot: Slot, state: HostState | None, passed_s: float | None) -> None:
         """Add a state to what is known of a host; None for ``passed_s`` if it could not be read."""

@@ -114,6 +114,20 @@ async def next_start(machine: Machine, gate: Gatekeeper, url: str = URL) -> NotY
     return answer
 
 
+async def test_note_after_one_whose_writing_was_cancelled_before_it_began_is_written(machine: Machine) -> None:
+    async with machine.gate() as gate:
+        async with gate.turn(URL) as turn:
+            await settle()
+            others = asyncio.all_tasks()
+            turn.observe(429, {"Retry-After": "3600"})
+            for task in asyncio.all_tasks() - others:
+                task.cancel()
+            await settle()
+            assert machine.state()["answers"] is None
+        await settle()
+        assert machine.state()["answers"] is not None
+
+
 async def test_retry_after_of_a_page_holds_after_a_restart(machine: Machine) -> None:
     async with machine.gate() as gate:
         closed_wall = await machine.request(gate, 429, retry_after="3600")

@@ -169,6 +169,18 @@ async def test_host_that_cannot_be_recalled_counts_as_asked_just_now(error: Exce
     assert (answer.not_before, answer.bound_by) == (MIDNIGHT + 6, Bound.FLOOR)
 
 
+async def test_host_whose_recall_is_cancelled_before_it_began_counts_as_asked_just_now() -> None:
+    desk = Desk()
+    others = asyncio.all_tasks()
+    desk.pacer.when_ready(wants(), lambda: None)
+    for task in asyncio.all_tasks() - others:
+        task.cancel()
+    await settle()
+    answer = desk.pacer.try_start(wants())
+    assert isinstance(answer, NotYet)
+    assert (answer.not_before, answer.bound_by) == (MIDNIGHT + 1, Bound.FLOOR)
+
+
 async def test_closure_during_the_recall_holds() -> None:
     desk = Desk()
     desk.pacer.close_host(HOST, MIDNIGHT + 100, Bound.RETRY_AFTER)
