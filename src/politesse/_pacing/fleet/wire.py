@@ -39,7 +39,7 @@ def of_script(name: str, error: ResponseError) -> Exception:
     if is_refusal(error):
         raise refused(name, error) from error
     if is_away(error):
-        raise WireLost(described(error)) from error
+        raise WireLost(said(error)) from error
     return ForeignKey(said(error)) if said(error).startswith(_FOREIGN_WORDS) else error
 
 
