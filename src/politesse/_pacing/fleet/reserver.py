@@ -93,7 +93,7 @@ class Reserver:
         if reservation is not None:
             reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # it was withdrawn meanwhile
+        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
 
     def line(self, host: str) -> FleetLine:
