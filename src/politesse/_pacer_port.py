@@ -170,6 +170,17 @@ class Pacer(Protocol):
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
 
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
+        """Return, in the order of ``requests``, the permits that there are now, and when there may be the others.
+
+        It waits for one answer of a server at the most, which gives them all, and reserves nothing for later. No more
+        permits are granted than may be used at once. A caller that is cancelled gets none, and none is lost.
+
+        Raises:
+            ClosedError: if the pacer is closed.
+            WrongEventLoop: in another event loop than that of the first use.
+        """
+
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit.
 

@@ -39,7 +39,7 @@ from politesse.events import Publisher
 from politesse.ports import PacedLine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from politesse._pacing.pace import Pace
     from politesse._pacing.slot import AgentPace, Slot, Started
@@ -99,6 +99,10 @@ class LocalPacer:
             return self._stamp(slot, agent, request.url, now_mono)
         self._arm(slot)
         return self._not_yet(slot, agent)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
+        """Return what ``try_start`` does for each request; it has nothing to wait for. Raises ClosedError."""
+        return [self.try_start(request) for request in requests]
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False

@@ -28,13 +28,14 @@ from politesse._log import PACING, EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import limited
 from politesse._pacing.remembering import RememberingPacer
+from politesse._pacing.scope_port import give_back_all
 from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse.clock import run_of
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from politesse._pacing.host_state import HostMemory, HostState
     from politesse._pacing.pace import PacingOptions
@@ -195,6 +196,16 @@ class SharedPacer:
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
         return self._pacer_of(request.host).try_start(request)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
+        """Return the permits that there are now; see ``politesse.ports.Pacer``."""
+        for request in requests:
+            self._pacer_of(request.host)
+        answers = await self._pacer().try_starts(requests)
+        if self._closed:  # granted at the moment of the close
+            give_back_all(answers)
+            raise ClosedError("the pacer was closed while turns were requested")
+        return answers
 
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
