@@ -8,24 +8,20 @@ has another one in its place no request starts.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Self
-
-from redis.asyncio import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+from typing import TYPE_CHECKING, Self
 
 from politesse._pacing.fleet.messages import Server, WireLost
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.fleet.wire import REFUSED, Channel, check_memory, of_script, refused, text_of
+from politesse._pacing.fleet.wire import Channel, of_script
+from politesse._redis.clients import cluster_client, name_of
+from politesse._redis.library import NoScriptError, RedisCluster, RedisError, ResponseError
+from politesse._redis.servers import FAILURES, REFUSED, check_memory, refused, text_of
 from politesse._text import described
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from politesse._pacing.fleet.messages import Reply, ScriptCall
-
-_LOST: Final = (RedisError, RedisClusterException, OSError)
 
 
 class ClusterWire:
@@ -44,13 +40,13 @@ class ClusterWire:
 
     @classmethod
     def of_url(cls, url: str) -> Self:
-        """Return the wire to the cluster of which a node is at a URL."""
-        return cls(RedisCluster.from_url(url, retry=Retry(NoBackoff(), 0)))
+        """Return the wire to the cluster of which nodes are at a URL; see ``politesse._redis.clients``."""
+        return cls(cluster_client(url, argument="fleet"))
 
     @property
     def name(self) -> str:
         """The addresses of the nodes that are known."""
-        return "redis://" + ",".join(sorted(node.name for node in self._client.get_nodes()))
+        return name_of(self._client)
 
     async def open(self, channel: str, /) -> Server:
         """Connect, load the scripts and subscribe."""
@@ -63,7 +59,7 @@ class ClusterWire:
             await self._channel.subscribe(channel)
         except REFUSED as error:
             raise refused(self.name, error) from error
-        except _LOST as error:
+        except FAILURES as error:
             raise WireLost(described(error)) from error
         return server
 
@@ -71,7 +67,7 @@ class ClusterWire:
         """Return all primaries as one: any other one among them is another server."""
         try:
             found = (await self._ask_all("INFO", "server")).values()
-        except _LOST as error:
+        except FAILURES as error:
             raise WireLost(described(error)) from error
         run_ids = sorted(str(info["run_id"]) for info in found)
         return Server(",".join(run_ids), min(float(str(info["uptime_in_seconds"])) for info in found))
@@ -123,7 +119,7 @@ class ClusterWire:
             return [text_of(word) for word in reply]
         except ResponseError as error:
             return of_script(error)
-        except _LOST as error:
+        except FAILURES as error:
             raise WireLost(described(error)) from error
 
     async def _evaluate(self, call: ScriptCall) -> list[object]:

@@ -6,68 +6,28 @@ ever mended behind our back: the pacer has to know of each loss.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from politesse._pacing.fleet.messages import Server, WireLost
 from politesse._pacing.fleet.scripts import Script
-from politesse._text import described, needs_extra
-from politesse.errors import ConfigurationError
-
-try:
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.asyncio.sentinel import SentinelConnectionPool
-    from redis.backoff import NoBackoff
-    from redis.exceptions import (
-        AuthenticationError,
-        AuthorizationError,
-        ClusterDownError,
-        MasterDownError,
-        NoPermissionError,
-        NoScriptError,
-        OutOfMemoryError,
-        ReadOnlyError,
-        RedisError,
-        ResponseError,
-        TryAgainError,
-    )
-except ImportError as error:
-    raise ImportError(f"{needs_extra('pacing by a fleet', 'redis')} ({error})", name="redis") from error
+from politesse._redis.clients import name_of, redis_client
+from politesse._redis.library import NoBackoff, NoScriptError, RedisError, ResponseError, Retry, SentinelConnectionPool
+from politesse._redis.servers import REFUSED, check_memory, is_away, refused, text_of
+from politesse._text import described
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-    from redis.asyncio import RedisCluster
     from redis.asyncio.client import PubSub
     from redis.asyncio.connection import AbstractConnection
 
     from politesse._pacing.fleet.messages import Reply, ScriptCall
-
-REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
-"""The errors of a server that does not want this client."""
-
-_AWAY: Final = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
-_AWAY_WORDS: Final = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS")
-
-
-def refused(name: str, error: Exception) -> ConfigurationError:
-    """Return the error for a server that does not want this client."""
-    return ConfigurationError(f"Redis at {name} refuses this client: {described(error)}")
-
-
-def check_memory(name: str, memory: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for a server that may forget keys before they expire."""
-    policy = memory.get("maxmemory_policy", "noeviction")
-    if str(memory.get("maxmemory", "0")) != "0" and policy != "noeviction":
-        raise ConfigurationError(
-            f"Redis at {name} has maxmemory-policy {policy}: it would forget which hosts are busy or closed. "
-            "Set maxmemory-policy noeviction"
-        )
+    from politesse._redis.library import Redis, RedisCluster
 
 
 def of_script(error: ResponseError) -> ResponseError:
     """Return the error of a script; raise WireLost if the server cannot serve any now."""
-    if isinstance(error, _AWAY) or str(error).startswith(_AWAY_WORDS):
+    if is_away(error):
         raise WireLost(described(error)) from error
     return error
 
@@ -130,34 +90,17 @@ class RedisWire:
 
     @classmethod
     def of_url(cls, url: str) -> Self:
-        """Return the wire to the server at a URL as ``redis://``, ``rediss://`` (TLS) or ``unix://``.
+        """Return the wire to the server at a URL; see ``politesse._redis.clients``.
 
         Raises:
             ConfigurationError: it is no such URL.
         """
-        scheme, _, rest = url.partition("://")
-        try:
-            if rest:
-                return cls(Redis.from_url(url))
-            problem = "it is no URL"
-        except ValueError as error:
-            problem = described(error)
-        shown = f"{scheme}://..." if rest else "..."  # the rest may hold a password
-        raise ConfigurationError(
-            f"fleet={shown!r:.50}: give a URL, as 'redis://host:6379/0', 'rediss://' or 'unix://' ({problem})"
-        )
+        return cls(redis_client(url, argument="fleet"))
 
     @property
     def name(self) -> str:
         """The address of the server, without a password."""
-        pool = self._client.connection_pool
-        if isinstance(pool, SentinelConnectionPool):
-            return f"the Redis {pool.service_name!r} of a Sentinel"
-        kwargs = pool.connection_kwargs
-        if path := kwargs.get("path"):
-            return f"unix://{path}"
-        host, port, db = kwargs.get("host", "localhost"), kwargs.get("port", 6379), kwargs.get("db", 0)
-        return f"redis://{host}:{port}/{db}"
+        return name_of(self._client)
 
     async def open(self, channel: str, /) -> Server:
         """Connect, load the scripts and subscribe."""
@@ -255,8 +198,3 @@ class RedisWire:
 
     async def _check_memory(self) -> None:
         check_memory(self.name, await self._info("memory"))
-
-
-def text_of(value: object) -> str:
-    """Return what Redis answers as text, which redis-py decodes or not."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

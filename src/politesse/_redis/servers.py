@@ -1,0 +1,62 @@
+"""What a server answers: its errors, its memory, its text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse._redis.library import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    MasterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    TryAgainError,
+)
+from politesse._text import described
+from politesse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FAILURES: Final = (RedisError, RedisClusterException, OSError)
+"""All that redis-py raises for a server that is away, refuses, or answers with an error."""
+
+REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
+"""The errors of a server that does not want this client."""
+
+_AWAY: Final = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
+_AWAY_WORDS: Final = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS")
+
+
+def is_away(error: Exception) -> bool:
+    """Return whether the error with which a server answers says that it cannot serve now, whatever was asked of it."""
+    return isinstance(error, _AWAY) or str(error).startswith(_AWAY_WORDS)
+
+
+def refused(name: str, error: Exception) -> ConfigurationError:
+    """Return the error for a server that does not want this client."""
+    return ConfigurationError(f"Redis at {name} refuses this client: {described(error)}")
+
+
+def check_memory(name: str, memory: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for a server that may forget keys before they expire.
+
+    Args:
+        name: of the server.
+        memory: the section ``memory`` of its INFO.
+    """
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if str(memory.get("maxmemory", "0")) != "0" and policy != "noeviction":
+        raise ConfigurationError(
+            f"Redis at {name} has maxmemory-policy {policy}: it would forget which hosts are busy or closed. "
+            "Set maxmemory-policy noeviction"
+        )
+
+
+def text_of(value: object) -> str:
+    """Return what Redis answers as text, which redis-py decodes or not."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
