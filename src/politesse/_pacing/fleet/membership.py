@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from politesse._pacing.fleet.cluster_wire import ClusterWire
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.wire import RedisWire
+from politesse._redis.clients import is_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +34,7 @@ class Membership:
     def __init__(self, fleet: FleetOptions, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._wire = RedisWire.of_url(fleet.url)
+        self._wire = (ClusterWire if is_cluster(fleet.url) else RedisWire).of_url(fleet.url)
 
     def join(
         self, make: Callable[[PacingOptions], ProcessPacer], publisher: Publisher
