@@ -25,7 +25,7 @@ from politesse._gate.policy_tokens import PolicyTokens
 from politesse._gate.state import GateState
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.pace import PacingOptions
+from politesse._pacing.pace import PER_PROCESS, PacingOptions
 from politesse._pacing.sharing import pacer_for
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import Reservations
@@ -79,6 +79,11 @@ class GatekeeperOptions:
         if not isinstance(self.store, str | os.PathLike):
             _check_methods({"store": (self.store, "get put delete aclose")})
         _check_fleet(self.fleet)
+        if self.fleet is not None and self.pacing is not None and self.pacing.scope == PER_PROCESS:
+            raise ConfigurationError(
+                f"fleet= and PacingOptions(scope={PER_PROCESS!r}) contradict each other: with that scope each process "
+                "has a pace of its own. Give the scope another name, or leave it out"
+            )
         _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})

@@ -133,3 +133,8 @@ async def test_gates_of_one_scope_share_a_fleet(other: object) -> None:
         with pytest.raises(ConfigurationError, match="its gates must have the same fleet, not FleetOptions") as raised:
             gate_of(other, pacing=pacing)
         assert "secret" not in str(raised.value)
+
+
+def test_fleet_and_a_pace_of_each_process_contradict_each_other() -> None:
+    with pytest.raises(ConfigurationError, match=r"fleet= and PacingOptions\(scope='process'\) contradict each other"):
+        gate_of("redis://127.0.0.1:1/0", pacing=PacingOptions(scope="process"))

@@ -14,6 +14,7 @@ from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.reports import Reports
+from politesse.errors import ConfigurationError
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -121,11 +122,14 @@ class FleetPacer:
         self._reserver.report_closing(host, before_s)
 
     async def closed_until(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        """Return the Unix time until which ``host`` is closed; None if it is open.
+
+        Where Redis is away or refuses, as far as this process knows: ``start`` raises then.
+        """
         try:
             await self._link.tried()
             answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0)
-        except WireLost:
+        except (WireLost, ConfigurationError):
             return await self._own.closed_until(host)
         self._reserver.learn(host, answer)
         return await self._own.closed_until(host)
@@ -149,10 +153,15 @@ class FleetPacer:
     def hosts(self) -> dict[str, HostPace]:
         """Return what is known here of each busy host; what waits for other processes waits."""
         found = dict(self._own.hosts())
-        for host in self._reserver.reserving.values():
+        for reservation, host in self._reserver.reserving.items():
             if (pace := found.get(host)) is not None:
                 found[host] = replace(
-                    pace, waiting=pace.waiting + 1, in_flight=max(0, pace.in_flight - 1), held_by="", held_s=0.0
+                    pace,
+                    waiting=pace.waiting + 1,
+                    in_flight=max(0, pace.in_flight - 1),
+                    held_by="",
+                    held_s=0.0,
+                    fleet_wait=reservation.not_yet if pace.fleet_wait is None else pace.fleet_wait,
                 )
         return found
 

@@ -162,6 +162,7 @@ class Reserver:
                 reservation.answer = None
                 continue
             reservation.has_waited = True
+            reservation.not_yet = not_yet
             await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
 
     async def _ask(
