@@ -160,6 +160,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         options=cache_options,
         clock=clock,
         publisher=publisher,
+        max_wait_s=total_timeout_s,
     )
     state = GateState(
         cache,
