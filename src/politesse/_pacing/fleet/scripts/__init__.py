@@ -13,6 +13,7 @@ class Script(StrEnum):
     RELEASE = "release"
     CLOSE = "close"
     RENEW = "renew"
+    PROBE = "probe"
 
     @property
     def source(self) -> str:
