@@ -167,6 +167,10 @@ class Pacer(Protocol):
     def in_flight(self) -> int:
         """How many permits have not ended."""
 
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start at a server, in seconds, as far as is known; 0 where none is asked."""
+
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
 
@@ -193,7 +197,14 @@ class Pacer(Protocol):
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, from the event loop, when ``request`` may start and nothing waits; or at the close.
 
-        It reserves nothing: call ``try_start`` from the callback. Raises ClosedError and WrongEventLoop.
+        Call ``try_start`` from the callback, or soon after it: where a server is asked, a start was reserved there for
+        the callback, and is given back when it is late. Raises ClosedError and WrongEventLoop.
+        """
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called, so that a start is reserved when it is due.
+
+        It reserves nothing. Where no server is asked it is ``when_ready``. Raises ClosedError and WrongEventLoop.
         """
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:

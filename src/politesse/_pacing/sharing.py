@@ -232,6 +232,12 @@ class SharedPacer:
         self._pacer_of(request.host).when_ready(request, partial(self._call, place))
         self._callbacks[place] = callback
 
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called; or when this gate is closed."""
+        place = object()
+        self._pacer_of(request.host).when_near(request, partial(self._call, place))
+        self._callbacks[place] = callback
+
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before ``until_wall``, at any gate."""
         if not self._closed:
@@ -303,6 +309,11 @@ class SharedPacer:
     def in_flight(self) -> int:
         """How many permits have not ended, those of all gates of the scope."""
         return 0 if self._common is None else self._common.pacer.in_flight
+
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start; 0 before the first use."""
+        return 0.0 if self._common is None else self._common.pacer.reserving_s
 
     def __repr__(self) -> str:
         return f"<SharedPacer {self._options.scope!r}: {None if self._common is None else self._common.pacer!r}>"

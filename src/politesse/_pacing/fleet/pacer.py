@@ -71,7 +71,10 @@ class FleetPacer:
         self._reserver.check_open()
         if (held := self._held.get(request)) is not None:
             if held.granted is None:
-                return self._unknown()
+                if held.error is None:
+                    return self._unknown()
+                self._held.drop(held)
+                raise held.error
             if (permit := self._held.take(held)) is not None:
                 return permit
         own = self._own.try_start(request)
@@ -130,6 +133,16 @@ class FleetPacer:
         """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close."""
         self._reserver.check_open()
         self._held.when_ready(request, callback)
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close."""
+        self._reserver.check_open()
+        self._held.when_near(request, callback)
+
+    @property
+    def reserving_s(self) -> float:
+        """How long Redis mostly takes to answer, in seconds."""
+        return self._reserver.trip.most_s
 
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a start is reserved, or nothing that is known here delays one; True if it is closed."""
