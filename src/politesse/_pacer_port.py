@@ -94,6 +94,9 @@ class HostPace:
         in_flight: how many requests are under way.
         held_by: the URL of the request that has been under way for longest; empty for none, or if it is unknown.
         held_s: for how many seconds that has been under way; 0 for none.
+        fleet_wait: what the first request that waits here waits for in the fleet: the end of a request of another
+            process (IN_FLIGHT, with its URL), its own start, or the Redis of the fleet (FLEET). None for nothing, and
+            without a fleet.
     """
 
     host: str
@@ -106,6 +109,7 @@ class HostPace:
     in_flight: int = 0
     held_by: str = ""
     held_s: float = 0.0
+    fleet_wait: NotYet | None = None
 
 
 class PacedLine(NamedTuple):

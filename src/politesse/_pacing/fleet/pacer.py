@@ -156,11 +156,14 @@ class FleetPacer:
         self._reserver.report_closing(host, before_s)
 
     async def closed_until(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        """Return the Unix time until which ``host`` is closed; None if it is open.
+
+        Where Redis is away or refuses, as far as this process knows: ``start`` raises then.
+        """
         try:
             await self._link.tried()
             answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0)
-        except WireLost:
+        except (WireLost, ConfigurationError):
             return await self._own.closed_until(host)
         self._reserver.learn(host, answer)
         return await self._own.closed_until(host)
@@ -184,10 +187,15 @@ class FleetPacer:
     def hosts(self) -> dict[str, HostPace]:
         """Return what is known here of each busy host; what waits for other processes waits."""
         found = dict(self._own.hosts())
-        for host in self._reserver.reserving.values():
+        for reservation, host in self._reserver.reserving.items():
             if (pace := found.get(host)) is not None:
                 found[host] = replace(
-                    pace, waiting=pace.waiting + 1, in_flight=max(0, pace.in_flight - 1), held_by="", held_s=0.0
+                    pace,
+                    waiting=pace.waiting + 1,
+                    in_flight=max(0, pace.in_flight - 1),
+                    held_by="",
+                    held_s=0.0,
+                    fleet_wait=reservation.not_yet if pace.fleet_wait is None else pace.fleet_wait,
                 )
         return found
 
@@ -246,7 +254,7 @@ class FleetPacer:
 
     def lost(self) -> None:
         """Void all grants that are not used yet."""
-        self._reserver.wake()
+        self._reserver.lost()
 
     def found(self) -> None:
         """Make known again what is under way, and which hosts are closed."""

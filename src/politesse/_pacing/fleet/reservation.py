@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from politesse._pacing.fleet.messages import FleetAnswer
     from politesse.clock import Clock
+    from politesse.verdict import NotYet
 
 _PATIENCE: Final = 2.0
 _MOST_PATIENCE: Final = 4096.0
@@ -79,6 +80,7 @@ class Reservation:
         asked_at_us: the time of Redis at the answer to it.
         received_mono: when ``answer`` came.
         losses: how often the connection had been lost when the question was sent.
+        not_yet: what it waits for; None before it has waited.
         is_known: whether Redis may know of the ticket.
         has_waited: whether it had to wait for more than the answer.
     """
@@ -91,6 +93,7 @@ class Reservation:
         "has_waited",
         "is_known",
         "losses",
+        "not_yet",
         "received_mono",
         "ticket",
         "url",
@@ -104,6 +107,7 @@ class Reservation:
         self.asked_at_us = 0
         self.received_mono = 0.0
         self.losses = -1
+        self.not_yet: NotYet | None = None
         self.is_known = False
         self.has_waited = False
         self._woken: asyncio.Future[None] | None = None

@@ -87,6 +87,12 @@ class Reserver:
         for reservation in self.reserving:
             reservation.wake()
 
+    def lost(self) -> None:
+        """Void all answers. When a host was closed counts from the next ones: they may be by another clock."""
+        for line in self._lines.values():
+            line.version = 0
+        self.wake()
+
     def pushed(self, host: str, answer: FleetAnswer) -> None:
         """Take a message about a host."""
         if answer.kind == "closed":
@@ -180,6 +186,7 @@ class Reserver:
                 reservation.answer = None
                 continue
             reservation.has_waited = True
+            reservation.not_yet = not_yet
             await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
 
     async def _ask(
