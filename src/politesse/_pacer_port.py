@@ -94,6 +94,9 @@ class HostPace:
         in_flight: how many requests are under way.
         held_by: the URL of the request that has been under way for longest; empty for none, or if it is unknown.
         held_s: for how many seconds that has been under way; 0 for none.
+        fleet_wait: what the first request that waits here waits for in the fleet: the end of a request of another
+            process (IN_FLIGHT, with its URL), its own start, or the Redis of the fleet (FLEET). None for nothing, and
+            without a fleet.
     """
 
     host: str
@@ -106,6 +109,7 @@ class HostPace:
     in_flight: int = 0
     held_by: str = ""
     held_s: float = 0.0
+    fleet_wait: NotYet | None = None
 
 
 class PacedLine(NamedTuple):
@@ -167,6 +171,10 @@ class Pacer(Protocol):
     def in_flight(self) -> int:
         """How many permits have not ended."""
 
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start at a server, in seconds, as far as is known; 0 where none is asked."""
+
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
 
@@ -193,7 +201,14 @@ class Pacer(Protocol):
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, from the event loop, when ``request`` may start and nothing waits; or at the close.
 
-        It reserves nothing: call ``try_start`` from the callback. Raises ClosedError and WrongEventLoop.
+        Call ``try_start`` from the callback, or soon after it: where a server is asked, a start was reserved there for
+        the callback, and is given back when it is late. Raises ClosedError and WrongEventLoop.
+        """
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called, so that a start is reserved when it is due.
+
+        It reserves nothing. Where no server is asked it is ``when_ready``. Raises ClosedError and WrongEventLoop.
         """
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:

@@ -69,6 +69,10 @@ class RemotePacer:
     def in_flight(self) -> int:
         return self._server.in_flight
 
+    @property
+    def reserving_s(self) -> float:
+        return 0.0
+
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         self._check_open()
         key = request[:3]
@@ -108,6 +112,8 @@ class RemotePacer:
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         self._check_open()
         _send(lambda: self._watch(request, callback))
+
+    when_near = when_ready
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         _send(lambda: self._server.close_host(host, until_wall, bound_by))

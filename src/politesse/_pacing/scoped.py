@@ -230,6 +230,13 @@ class ScopedPacer:
 
         watch(even_if_ready=True)
 
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called."""
+        if not self.reserving_s:
+            self.when_ready(request, callback)
+        elif (requests := self._known(request, lambda: self.when_near(request, callback))) is not None:
+            self._first.when_near(requests[0], callback)
+
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at the key of ``host`` before ``until_wall``."""
         finder = self._finders[0]
@@ -306,6 +313,11 @@ class ScopedPacer:
             await pacer.aclose()
         for finder in self._finders:
             await finder.aclose()
+
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start in the slowest scope."""
+        return max(pacer.reserving_s for pacer in self._pacers)
 
     @property
     def waiting(self) -> int:

@@ -71,7 +71,10 @@ class FleetPacer:
         self._reserver.check_open()
         if (held := self._held.get(request)) is not None:
             if held.granted is None:
-                return self._unknown()
+                if held.error is None:
+                    return self._unknown()
+                self._held.drop(held)
+                raise held.error
             if (permit := self._held.take(held)) is not None:
                 return permit
         own = self._own.try_start(request)
@@ -131,6 +134,16 @@ class FleetPacer:
         self._reserver.check_open()
         self._held.when_ready(request, callback)
 
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close."""
+        self._reserver.check_open()
+        self._held.when_near(request, callback)
+
+    @property
+    def reserving_s(self) -> float:
+        """How long Redis mostly takes to answer, in seconds."""
+        return self._reserver.trip.most_s
+
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a start is reserved, or nothing that is known here delays one; True if it is closed."""
         held = self._held.get(request)
@@ -143,11 +156,14 @@ class FleetPacer:
         self._reserver.report_closing(host, before_s)
 
     async def closed_until(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        """Return the Unix time until which ``host`` is closed; None if it is open.
+
+        Where Redis is away or refuses, as far as this process knows: ``start`` raises then.
+        """
         try:
             await self._link.tried()
             answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0)
-        except WireLost:
+        except (WireLost, ConfigurationError):
             return await self._own.closed_until(host)
         self._reserver.learn(host, answer)
         return await self._own.closed_until(host)
@@ -171,10 +187,15 @@ class FleetPacer:
     def hosts(self) -> dict[str, HostPace]:
         """Return what is known here of each busy host; what waits for other processes waits."""
         found = dict(self._own.hosts())
-        for host in self._reserver.reserving.values():
+        for reservation, host in self._reserver.reserving.items():
             if (pace := found.get(host)) is not None:
                 found[host] = replace(
-                    pace, waiting=pace.waiting + 1, in_flight=max(0, pace.in_flight - 1), held_by="", held_s=0.0
+                    pace,
+                    waiting=pace.waiting + 1,
+                    in_flight=max(0, pace.in_flight - 1),
+                    held_by="",
+                    held_s=0.0,
+                    fleet_wait=reservation.not_yet if pace.fleet_wait is None else pace.fleet_wait,
                 )
         return found
 
