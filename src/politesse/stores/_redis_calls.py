@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._redis.clients import close_client, cluster_client, is_cluster, name_of, redis_client
 from politesse._redis.library import NEVER_DECODE, NoScriptError, Redis
-from politesse._redis.servers import FAILURES, REFUSED, refused
+from politesse._redis.servers import FAILURES, is_refusal, refused, said
 from politesse._text import described
 from politesse.errors import StoreError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_FOREIGN: Final = ("FOREIGN", "WRONGTYPE")  # from a script there are words before the second one
+_FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
 _PIPELINE: Final = 500  # scripts that are sent together
 
 
@@ -172,9 +172,9 @@ class RedisCalls:
         )
 
     def _failure(self, key: bytes, error: Exception) -> StoreError:
-        if isinstance(error, REFUSED):
+        if is_refusal(error):
             return StoreError(str(refused(self.name, error)))
-        if any(word in str(error) for word in _FOREIGN):
+        if said(error).startswith(_FOREIGN):
             return self.foreign(key, described(error))
         return StoreError(f"Redis at {self.name}: {described(error)}")
 
