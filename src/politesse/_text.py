@@ -47,6 +47,20 @@ def shortened(text: str, max_length: int) -> str:
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
 
+def masked_url(url: str) -> str:
+    """Return a URL without what may be secret in it: user and password, and the query.
+
+    >>> masked_url("redis://crawler:secret@cache.example:6379/0?ssl_password=secret")
+    'redis://***@cache.example:6379/0?...'
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "..."
+    _, at, place = rest.rpartition("@")  # the last one: a password may hold any other character
+    place, question, _ = place.partition("?")
+    return f"{scheme}://{'***@' if at else ''}{place}{'?...' if question else ''}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, as in ``1 host`` and ``2,000 hosts``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from politesse.origin import Origin
-    from politesse.verdict import AccessResult, Bound, Reason
+    from politesse.verdict import AccessResult, Bound, NotYet, Reason
 
 __all__ = ["HostStatus", "RobotsStatus", "Statistics"]
 
@@ -122,6 +122,9 @@ class HostStatus:
         held_by: the URL of the turn that has been under way for longest; empty for none, or if it is unknown.
         held_s: for how many seconds that has been under way.
         robots: the robots.txt of each origin of the host that is known or being fetched.
+        fleet_wait: what the first request that waits here waits for in the fleet: the end of a request of another
+            process (bound by IN_FLIGHT, with its URL), the start that the fleet has given it, or the Redis of the fleet
+            (bound by FLEET). None for nothing, and without a fleet.
     """
 
     host: str
@@ -135,6 +138,7 @@ class HostStatus:
     held_by: str = ""
     held_s: float = 0.0
     robots: tuple[RobotsStatus, ...] = ()
+    fleet_wait: NotYet | None = None
 
     def __str__(self) -> str:
         words = [f"every {self.interval_s:g} s by {self.bound_by}"]
@@ -145,6 +149,8 @@ class HostStatus:
         if self.in_flight:
             held = f"held by {shortened(self.held_by, _MAX_SHOWN)}" if self.held_by else "held"
             words.append(f"{held} for {self.held_s:.0f} s")
+        if self.fleet_wait is not None:
+            words.append(f"in the fleet {self.fleet_wait}")
         words += [f"robots.txt of {robots.origin} {robots}" for robots in self.robots]
         return ", ".join(words)
 

@@ -16,6 +16,7 @@ from politesse._pacing.pace import stated_pace, visit_from
 from politesse._text import printable
 from politesse.ports import HostPace, Pacer
 from politesse.status import HostStatus, RobotsStatus
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from politesse._cache.entry import Entry
@@ -46,13 +47,19 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 
 
 def held_longest(pacer: Pacer) -> str:
-    """Return how many turns are under way, and which has been for longest, as the end of a phrase; empty for none."""
-    holders = [pace for pace in pacer.hosts().values() if pace.in_flight]
+    """Return what holds hosts, as the end of a phrase; empty for nothing.
+
+    That is how many turns are under way, and which has been for longest; and what waits for the Redis of a fleet.
+    """
+    paces = pacer.hosts().values()
+    waits_for_redis = any(pace.fleet_wait is not None and pace.fleet_wait.bound_by is Bound.FLEET for pace in paces)
+    away = f", {pacer.waiting} waiting for the Redis of the fleet" if waits_for_redis else ""
+    holders = [pace for pace in paces if pace.in_flight]
     if not holders:
-        return ""
+        return away
     holder = max(holders, key=attrgetter("held_s"))
     held = f"{printable(holder.host)} held by {printable(holder.held_by)} for {holder.held_s:.0f} s"
-    return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}"
+    return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}{away}"
 
 
 def _robots(entry: Entry, now_mono: float, now_wall: float, *, is_fetching: bool) -> RobotsStatus:
@@ -105,4 +112,5 @@ def _status(pace: HostPace, robots: list[RobotsStatus]) -> HostStatus:
         pace.held_by,
         pace.held_s,
         tuple(robots),
+        pace.fleet_wait,
     )

@@ -72,8 +72,9 @@ class PacingOptions:
         max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
             positive, infinite for never.
         scope: a name. All gates of one process and event loop that give the same one share their pace, and must have
-            the same options. Empty: a gate shares it with none. ``"process"`` beside a shared store says that pacing
-            per process is intended.
+            the same options and the same fleet. Empty: a gate shares it with none but its fleet. The name
+            ``"process"`` also says that several processes are not to share it: it lets a store that they share, as a
+            RedisStore, be used without a ``fleet``, and excludes a fleet.
     """
 
     key: Literal["host", "address", "domain"] = "host"
@@ -122,6 +123,9 @@ class PacingOptions:
         """Whether anything but the host alone is paced."""
         return self.key != "host" or self.address is not None or self.domain is not None
 
+
+PER_PROCESS: Final = "process"
+"""The ``scope`` which says that each process has a pace of its own, whatever else processes share."""
 
 _SLOWER_IF_GREATER: Final = (
     "min_delay_s",

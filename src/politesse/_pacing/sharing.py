@@ -28,14 +28,19 @@ from politesse._log import PACING, EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import limited
 from politesse._pacing.remembering import RememberingPacer
+from politesse._pacing.scope_port import give_back_all
 from politesse._pacing.scoped import ScopedPacer, check_limits
+from politesse._text import needs_extra
 from politesse.clock import run_of
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from politesse._pacing.fleet.membership import Membership
+    from politesse._pacing.fleet.options import FleetOptions
+    from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.host_state import HostMemory, HostState
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
@@ -43,7 +48,8 @@ if TYPE_CHECKING:
     from politesse.verdict import Bound, NotYet
 
     MemoryOf = Callable[[str], HostMemory]
-    MakePacer = Callable[[Publisher, MemoryOf | None], LocalPacer | ScopedPacer]
+    AnyPacer = LocalPacer | FleetPacer | ScopedPacer
+    MakePacer = Callable[[Publisher, MemoryOf | None], AnyPacer]
 
 
 class MixedScope(str):
@@ -60,6 +66,7 @@ def pacer_for(
     resolver: Resolver | None = None,
     jitter: Callable[[], float] = random.random,
     memory: MemoryOf | None = None,
+    membership: Membership | None = None,
 ) -> Pacer:
     """Return the pacer of a gate.
 
@@ -71,22 +78,40 @@ def pacer_for(
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         memory: returns what keeps the states of the hosts, addresses or domains of a scope, which it is given by name;
             None to forget them with the process.
+        membership: of the fleet by which the requests of several processes are paced together; None for this process
+            alone. The fleet keeps the states of the hosts, in place of ``memory``.
     """
 
-    def make(publisher: Publisher, memory: MemoryOf | None) -> LocalPacer | ScopedPacer:
+    def make(publisher: Publisher, memory: MemoryOf | None) -> AnyPacer:
         def local(options: PacingOptions) -> LocalPacer:
             if memory is None:
                 return LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher)
             kept = memory(options.key)
             return RememberingPacer(options, memory=kept, clock=clock, jitter=jitter, publisher=publisher)
 
+        scope = local if membership is None else membership.join(local, publisher)
         if resolver is not None and options.is_scoped:
-            return ScopedPacer(options, local, clock=clock, resolver=resolver, publisher=publisher)
-        return local(options)
+            return ScopedPacer(options, scope, clock=clock, resolver=resolver, publisher=publisher)
+        return scope(options)
 
+    if membership is not None:
+        memory = None
     if options.scope:
-        return SharedPacer(options, make, clock=clock, publisher=publisher, memory=memory)
+        return SharedPacer(options, make, clock=clock, publisher=publisher, memory=memory, membership=membership)
     return make(publisher, memory)
+
+
+def membership_of(fleet: FleetOptions, clock: Clock) -> Membership:
+    """Return a membership of a fleet for one gate. Nothing connects before its first turn.
+
+    Raises:
+        ConfigurationError: the URL of the fleet is none, or the extra ``redis`` is missing.
+    """
+    try:
+        from politesse._pacing.fleet.membership import Membership  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError(f"fleet={fleet!r}: {needs_extra('pacing by a fleet', 'redis')}") from error
+    return Membership(fleet, clock)
 
 
 class _Common:
@@ -94,6 +119,7 @@ class _Common:
 
     Attributes:
         options: those of all its gates; of the first one in a MixedScope.
+        fleet: the fleet of all its gates; None for none.
         clock: the clock that it goes by.
         publisher: what it publishes to; each gate subscribes.
         pacer: the pacer.
@@ -102,8 +128,11 @@ class _Common:
         remembers: whether the pacer uses them.
     """
 
-    def __init__(self, options: PacingOptions, make: MakePacer, clock: Clock, *, remembers: bool) -> None:
+    def __init__(
+        self, options: PacingOptions, make: MakePacer, clock: Clock, *, remembers: bool, fleet: FleetOptions | None
+    ) -> None:
         self.options = options
+        self.fleet = fleet
         self.clock = clock
         self.publisher = Publisher(EventLog())  # logged once, not for each gate
         self.memories: dict[object, MemoryOf] = {}
@@ -152,8 +181,8 @@ _COMMON: Final[WeakValueDictionary[tuple[asyncio.AbstractEventLoop, type[str], s
 class SharedPacer:
     """The pacer of one gate that shares its pace with others; see ``politesse.ports.Pacer``.
 
-    Raises ConfigurationError at the first use if another gate of the same scope has another clock, or other options and
-    the scope is not a MixedScope.
+    Raises ConfigurationError at the first use if another gate of the same scope has another clock or fleet, or other
+    options and the scope is not a MixedScope.
 
     The first gate of a scope decides whether what its hosts ask for is kept: a pacer without a memory costs less, and
     cannot be given one while it has hosts.
@@ -164,6 +193,7 @@ class SharedPacer:
         clock: the clocks and the timer.
         publisher: receives what the shared pacer publishes, for all gates.
         memory: see ``pacer_for``.
+        membership: see ``pacer_for``.
     """
 
     def __init__(
@@ -174,12 +204,14 @@ class SharedPacer:
         clock: Clock,
         publisher: Publisher,
         memory: MemoryOf | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self._options = options
         self._clock = clock
         self._publisher = publisher
         self._make = make
         self._memory = memory
+        self._fleet = None if membership is None else membership.fleet
         self._is_mixed = isinstance(options.scope, MixedScope)
         self._gate = object()  # stands for this gate at the hosts that its options bind
         self._options_of: dict[str, PacingOptions] = {}  # of a MixedScope, by host
@@ -195,6 +227,16 @@ class SharedPacer:
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
         return self._pacer_of(request.host).try_start(request)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
+        """Return the permits that there are now; see ``politesse.ports.Pacer``."""
+        for request in requests:
+            self._pacer_of(request.host)
+        answers = await self._pacer().try_starts(requests)
+        if self._closed:  # granted at the moment of the close
+            give_back_all(answers)
+            raise ClosedError("the pacer was closed while turns were requested")
+        return answers
 
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
@@ -219,6 +261,12 @@ class SharedPacer:
         """Call ``callback`` once, when ``request`` may start and nothing waits; or when this gate is closed."""
         place = object()
         self._pacer_of(request.host).when_ready(request, partial(self._call, place))
+        self._callbacks[place] = callback
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called; or when this gate is closed."""
+        place = object()
+        self._pacer_of(request.host).when_near(request, partial(self._call, place))
         self._callbacks[place] = callback
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
@@ -293,6 +341,11 @@ class SharedPacer:
         """How many permits have not ended, those of all gates of the scope."""
         return 0 if self._common is None else self._common.pacer.in_flight
 
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start; 0 before the first use."""
+        return 0.0 if self._common is None else self._common.pacer.reserving_s
+
     def __repr__(self) -> str:
         return f"<SharedPacer {self._options.scope!r}: {None if self._common is None else self._common.pacer!r}>"
 
@@ -302,14 +355,14 @@ class SharedPacer:
         if callback is not None:
             callback()
 
-    def _pacer_of(self, host: str) -> LocalPacer | ScopedPacer:
+    def _pacer_of(self, host: str) -> AnyPacer:
         """Return the shared pacer, with ``host`` bound by the options of this gate; raises ClosedError."""
         pacer = self._pacer()
         if self._is_mixed:
             pacer.bind(self._gate, host, self._options_of.get(host, self._options))
         return pacer
 
-    def _pacer(self) -> LocalPacer | ScopedPacer:
+    def _pacer(self) -> AnyPacer:
         """Return the shared pacer, joining it at the first use; raises ClosedError."""
         if self._closed:
             raise ClosedError("the pacer is closed")
@@ -321,11 +374,19 @@ class SharedPacer:
         key = (asyncio.get_running_loop(), type(self._options.scope), self._options.scope)
         common = _COMMON.get(key)
         if common is None or not common.gates:
-            common = _COMMON[key] = _Common(self._options, self._make, self._clock, remembers=self._memory is not None)
+            remembers = self._memory is not None
+            common = _COMMON[key] = _Common(
+                self._options, self._make, self._clock, remembers=remembers, fleet=self._fleet
+            )
         elif common.options != self._options and not self._is_mixed:
             differing = ", ".join(_differing(common.options, self._options))
             raise ConfigurationError(
                 f"scope={self._options.scope!r}: its gates must have the same PacingOptions, not {differing}"
+            )
+        elif common.fleet != self._fleet:
+            differing = f"{common.fleet} and {self._fleet}"
+            raise ConfigurationError(
+                f"scope={self._options.scope!r}: its gates must have the same fleet, not {differing}"
             )
         elif common.clock is not self._clock and run_of(common.clock) != run_of(self._clock):
             raise ConfigurationError(f"scope={self._options.scope!r}: its gates must have the same clock")

@@ -9,6 +9,7 @@ from politesse.verdict import utc
 
 if TYPE_CHECKING:
     from politesse.status import HostStatus, RobotsStatus
+    from politesse.verdict import NotYet
 
 
 def host_lines(status: HostStatus) -> list[str]:
@@ -22,6 +23,8 @@ def host_lines(status: HostStatus) -> list[str]:
         f"  next:   not before {utc(status.not_before)}",
         f"  turns:  {held}",
     ]
+    if status.fleet_wait is not None:
+        lines.append(f"  fleet:  {status.fleet_wait}")
     if status.closed_until is not None:
         lines.append(f"  closed: until {utc(status.closed_until)}, by {status.closed_by}")
     for robots in status.robots:
@@ -47,6 +50,7 @@ def host_record(status: HostStatus) -> dict[str, Any]:
         held_by       the URL of the oldest turn, or ""
         held_s        for how long that has been under way, in seconds
         robots        [{origin, result, status, fault, age_s, fetching, next_fetch}], for each origin of the host
+        fleet_wait    {not_before, bound_by, held_by}: what the first request that waits waits for in the fleet; or null
 
     Times are ISO 8601 in UTC.
     """
@@ -62,7 +66,12 @@ def host_record(status: HostStatus) -> dict[str, Any]:
         "held_by": status.held_by,
         "held_s": round(status.held_s, 3),
         "robots": [_robots_record(robots) for robots in status.robots],
+        "fleet_wait": None if status.fleet_wait is None else _wait_record(status.fleet_wait),
     }
+
+
+def _wait_record(not_yet: NotYet) -> dict[str, Any]:
+    return {"not_before": utc(not_yet.not_before), "bound_by": not_yet.bound_by, "held_by": not_yet.held_by}
 
 
 def _robots_record(robots: RobotsStatus) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.reports import Reports
+from politesse.errors import ConfigurationError, TooFar
+from politesse.events import ComponentFailed
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.fleet.messages import FleetAnswer
@@ -38,7 +40,7 @@ class FleetPacer:
         link: the link of this process, which several pacers may share.
         make: makes the pacer of this process.
         clock: the clocks and the timer.
-        publisher: receives TurnExpired.
+        publisher: receives TurnExpired and ComponentFailed.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class FleetPacer:
         self._own = make(replace(options, max_turn_s=inf))
         self._link = link
         self._clock = clock
+        self._publish = publisher.publish
         self._scope = f"{options.key}:"
         self._reserver = Reserver(link, self._own, self._scope, clock)
         self._held = HeldStarts(self._reserver, self._own, self._permit, clock)
@@ -68,7 +71,10 @@ class FleetPacer:
         self._reserver.check_open()
         if (held := self._held.get(request)) is not None:
             if held.granted is None:
-                return self._unknown()
+                if held.error is None:
+                    return self._unknown()
+                self._held.drop(held)
+                raise held.error
             if (permit := self._held.take(held)) is not None:
                 return permit
         own = self._own.try_start(request)
@@ -76,6 +82,25 @@ class FleetPacer:
             return own
         self._held.hold(request, own)
         return self._unknown()
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[FleetPermit | NotYet]:
+        """Return the permits that there are now, and when there may be the others; they share a round trip.
+
+        A host with several places takes one round trip for each. What is not granted now is not reserved.
+
+        Raises:
+            ClosedError: if the pacer is closed.
+            ConfigurationError: Redis refuses this client. A key that holds something else is published, and NotYet.
+        """
+        self._reserver.check_open()
+        trying = [asyncio.ensure_future(self._try_now(request)) for request in requests]
+        try:
+            return [await answer for answer in trying]
+        except BaseException:
+            for answer in trying:
+                answer.cancel()
+                answer.add_done_callback(_give_back)
+            raise
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False
@@ -109,6 +134,16 @@ class FleetPacer:
         self._reserver.check_open()
         self._held.when_ready(request, callback)
 
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close."""
+        self._reserver.check_open()
+        self._held.when_near(request, callback)
+
+    @property
+    def reserving_s(self) -> float:
+        """How long Redis mostly takes to answer, in seconds."""
+        return self._reserver.trip.most_s
+
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a start is reserved, or nothing that is known here delays one; True if it is closed."""
         held = self._held.get(request)
@@ -121,11 +156,14 @@ class FleetPacer:
         self._reserver.report_closing(host, before_s)
 
     async def closed_until(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        """Return the Unix time until which ``host`` is closed; None if it is open.
+
+        Where Redis is away or refuses, as far as this process knows: ``start`` raises then.
+        """
         try:
             await self._link.tried()
             answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0)
-        except WireLost:
+        except (WireLost, ConfigurationError):
             return await self._own.closed_until(host)
         self._reserver.learn(host, answer)
         return await self._own.closed_until(host)
@@ -149,10 +187,15 @@ class FleetPacer:
     def hosts(self) -> dict[str, HostPace]:
         """Return what is known here of each busy host; what waits for other processes waits."""
         found = dict(self._own.hosts())
-        for host in self._reserver.reserving.values():
+        for reservation, host in self._reserver.reserving.items():
             if (pace := found.get(host)) is not None:
                 found[host] = replace(
-                    pace, waiting=pace.waiting + 1, in_flight=max(0, pace.in_flight - 1), held_by="", held_s=0.0
+                    pace,
+                    waiting=pace.waiting + 1,
+                    in_flight=max(0, pace.in_flight - 1),
+                    held_by="",
+                    held_s=0.0,
+                    fleet_wait=reservation.not_yet if pace.fleet_wait is None else pace.fleet_wait,
                 )
         return found
 
@@ -211,7 +254,7 @@ class FleetPacer:
 
     def lost(self) -> None:
         """Void all grants that are not used yet."""
-        self._reserver.wake()
+        self._reserver.lost()
 
     def found(self) -> None:
         """Make known again what is under way, and which hosts are closed."""
@@ -246,6 +289,26 @@ class FleetPacer:
         if permit.is_alone:  # beside it nothing starts, however late it is, as long as its lease holds
             return reservation.late_s(self._clock.monotonic()) <= 0.5 * self._link.options.lease_s
         return self._reserver.is_in_time(permit.line, reservation)
+
+    async def _try_now(self, request: TurnRequest) -> FleetPermit | NotYet:
+        """Return a permit if Redis grants one at once."""
+        if (held := self._held.get(request)) is not None and (permit := self._held.take(held)) is not None:
+            return permit
+        own = self._own.try_start(request)
+        if isinstance(own, NotYet):
+            return own
+        reservation, answer = None, self._unknown()
+        try:
+            reservation = await self._reserver.reserve(request, own, self._clock.monotonic(), 0.0)
+        except TooFar as far:
+            answer = far.not_yet
+        except ConfigurationError as error:
+            self._link.check()  # raises what concerns all keys
+            self._publish(ComponentFailed(None, "pacer", error))
+        finally:
+            if reservation is None:
+                own.give_back()
+        return answer if reservation is None else self._permit(request, own, reservation)
 
     def _unknown(self) -> NotYet:
         return NotYet(self._clock.wall(), Bound.QUEUE if self._link.is_up else Bound.FLEET)
@@ -283,3 +346,9 @@ class FleetPacer:
             self._reserver.renew(permit)
         if self._under_way:
             self._renew_later()
+
+
+def _give_back(answer: asyncio.Future[FleetPermit | NotYet]) -> None:
+    """Give back the permit of a request that nobody waits for any more."""
+    if not answer.cancelled() and answer.exception() is None and not isinstance(permit := answer.result(), NotYet):
+        permit.give_back()

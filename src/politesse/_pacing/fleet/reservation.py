@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from politesse._pacing.fleet.messages import FleetAnswer
     from politesse.clock import Clock
+    from politesse.verdict import NotYet
 
 _PATIENCE: Final = 2.0
 _MOST_PATIENCE: Final = 4096.0
+_FIRST_TRIP_S: Final = 0.001  # before anything is known
+_LONGEST_TRIP_S: Final = 0.25
 
 
 class FleetLine:
@@ -22,9 +25,10 @@ class FleetLine:
         users: how many reservations and requests of this process it has.
         turn: held by the one reservation that is at the head.
         reservations: those that wait, by ticket.
+        used: the tickets of requests that have started, or may start, until their end.
     """
 
-    __slots__ = ("patience", "reservations", "turn", "users", "version")
+    __slots__ = ("patience", "reservations", "turn", "used", "users", "version")
 
     def __init__(self) -> None:
         self.version = 0
@@ -32,6 +36,7 @@ class FleetLine:
         self.users = 0
         self.turn = asyncio.Lock()
         self.reservations: dict[str, Reservation] = {}
+        self.used: set[str] = set()
 
     def was_late(self) -> None:
         """Let starts be later, and be spaced by as much more."""
@@ -40,6 +45,30 @@ class FleetLine:
     def was_in_time(self) -> None:
         """Let starts be less late again."""
         self.patience = max(self.patience / _PATIENCE, 1.0)
+
+
+class Trip:
+    """How long Redis takes to answer, smoothed as the round trip of TCP is (RFC 6298 2).
+
+    Attributes:
+        most_s: what an answer hardly ever takes longer than, in seconds; positive.
+    """
+
+    __slots__ = ("_mean_s", "_spread_s", "most_s")
+
+    def __init__(self) -> None:
+        self._mean_s = self._spread_s = 0.0
+        self.most_s = _FIRST_TRIP_S
+
+    def took(self, seconds: float) -> None:
+        """Take another one into account. One that took very long counts as ``_LONGEST_TRIP_S``."""
+        seconds = min(seconds, _LONGEST_TRIP_S)
+        if self._mean_s:
+            self._spread_s += (abs(seconds - self._mean_s) - self._spread_s) / 4.0
+            self._mean_s += (seconds - self._mean_s) / 8.0
+        else:
+            self._mean_s, self._spread_s = seconds, seconds / 2.0
+        self.most_s = max(_FIRST_TRIP_S, self._mean_s + 2.0 * self._spread_s)
 
 
 class Reservation:
@@ -53,6 +82,7 @@ class Reservation:
         asked_at_us: the time of Redis at the answer to it.
         received_mono: when ``answer`` came.
         losses: how often the connection had been lost when the question was sent.
+        not_yet: what it waits for; None before it has waited.
         is_known: whether Redis may know of the ticket.
         has_waited: whether it had to wait for more than the answer.
     """
@@ -65,6 +95,7 @@ class Reservation:
         "has_waited",
         "is_known",
         "losses",
+        "not_yet",
         "received_mono",
         "ticket",
         "url",
@@ -78,6 +109,7 @@ class Reservation:
         self.asked_at_us = 0
         self.received_mono = 0.0
         self.losses = -1
+        self.not_yet: NotYet | None = None
         self.is_known = False
         self.has_waited = False
         self._woken: asyncio.Future[None] | None = None

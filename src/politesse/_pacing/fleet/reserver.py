@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._constants import AGREE_S
 from politesse._pacing.fleet.messages import WireLost, microseconds
-from politesse._pacing.fleet.reservation import FleetLine, Reservation
+from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.scope_port import ScopePacer
 from politesse.errors import ClosedError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from politesse._pacing.backoff import Heard
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.fleet.messages import FleetAnswer
@@ -29,6 +31,12 @@ _MOST_LINES: Final = 10_000
 
 class ProcessPacer(ScopePacer, Protocol):
     """What the pacer of this process can do beside."""
+
+    def try_start(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> ScopePermit | NotYet:
+        """See Pacer; the permit may come ``ahead_s`` early, and is for ``renew`` to make valid."""
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
+        """See Pacer; the call may come ``ahead_s`` early."""
 
     def pace(self, request: TurnRequest, /) -> Pace:
         """Return the interval that is in force for a request; raises ClosedError."""
@@ -54,6 +62,7 @@ class Reserver:
 
     Attributes:
         reserving: the reservations that wait, with their hosts.
+        trip: how long Redis takes to answer a reservation.
         is_closed: whether the pacer is closed.
     """
 
@@ -64,6 +73,7 @@ class Reserver:
         self._clock = clock
         self._lines: dict[str, FleetLine] = {}
         self.reserving: dict[Reservation, str] = {}
+        self.trip = Trip()
         self.is_closed = False
 
     def check_open(self) -> None:
@@ -77,6 +87,12 @@ class Reserver:
         for reservation in self.reserving:
             reservation.wake()
 
+    def lost(self) -> None:
+        """Void all answers. When a host was closed counts from the next ones: they may be by another clock."""
+        for line in self._lines.values():
+            line.version = 0
+        self.wake()
+
     def pushed(self, host: str, answer: FleetAnswer) -> None:
         """Take a message about a host."""
         if answer.kind == "closed":
@@ -87,7 +103,7 @@ class Reserver:
         if reservation is not None:
             reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted":  # it was withdrawn meanwhile
+        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
 
     def line(self, host: str) -> FleetLine:
@@ -109,6 +125,14 @@ class Reserver:
         """Return how many requests may be under way to a host at once."""
         return min(line.max_concurrent for line in self._own.lines(host))
 
+    def ahead_s(self, request: TurnRequest) -> float:
+        """Return how long before its interval is over a start has to be reserved, so that its grant is here in time.
+
+        Redis adds a slack to the interval, which covers most trips.
+        """
+        slack_s = self._link.options.slack_s(self._own.pace(request).interval_s)
+        return max(0.0, self.trip.most_s - slack_s)
+
     async def reserve(
         self, request: TurnRequest, own: ScopePermit, deadline_mono: float | None, max_wait_s: float | None
     ) -> Reservation | None:
@@ -125,7 +149,9 @@ class Reserver:
         finally:
             del self.reserving[reservation], line.reservations[reservation.ticket]
             line.users -= 1
-            if not starts:
+            if starts:
+                line.used.add(reservation.ticket)
+            else:
                 self.withdraw(request.host, reservation)
                 self.forget(request.host, line)
         return reservation if starts else None
@@ -162,6 +188,7 @@ class Reserver:
                 reservation.answer = None
                 continue
             reservation.has_waited = True
+            reservation.not_yet = not_yet
             await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
 
     async def _ask(
@@ -175,6 +202,8 @@ class Reserver:
             return None
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * line.patience
+        if self.most(request.host) == 1:  # how late it may be does not count for the next one: that waits for its end
+            tolerance_s += min(self.trip.most_s, options.max_slack_s)
         reservation.answer = None
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
@@ -193,6 +222,7 @@ class Reserver:
         except WireLost:
             return None
         self.check_open()
+        self.trip.took(self._clock.monotonic() - reservation.asked_mono)
         reservation.asked_at_us = answer.at_us
         reservation.take(answer, self._clock.monotonic())
         self.learn(request.host, answer)
@@ -245,8 +275,14 @@ class Reserver:
 
     def withdraw(self, host: str, reservation: Reservation) -> None:
         """Give a ticket back that was not used."""
+        self._end_use(host, reservation)
         if reservation.is_known:
             self._give_back(host, reservation.ticket)
+
+    def _end_use(self, host: str, reservation: Reservation) -> None:
+        line = self._lines.get(host)
+        if line is not None:
+            line.used.discard(reservation.ticket)
 
     def _give_back(self, host: str, ticket: str) -> None:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
@@ -257,6 +293,7 @@ class Reserver:
 
     def release(self, permit: FleetPermit) -> None:
         """Report the end of a request, and what the answers of its host say."""
+        self._end_use(permit.host, permit.reservation)
         heard, answer = self._own.heard(permit.host), permit.reservation.answer
         self._link.post(
             Script.RELEASE,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.identity import Identity
     from politesse._gate.view import AgentView
+    from politesse._pacing.fleet.options import FleetOptions
     from politesse.page import PageDirectives
 
     class _OwnOptions(TypedDict, total=False):
@@ -80,12 +81,13 @@ class PoliteSession:
         gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper that is closed with the session.
         session: a ClientSession to send with; it is not closed, and requests made directly through it are not checked.
         max_wait_s: the longest wait for a turn, for each hop, in seconds; None for no limit.
+        fleet: see Gatekeeper; for the one that is made for a User-Agent.
         options: of the ClientSession that is created if none is given. It sends the User-Agent of the gate unless
             ``headers`` has one.
 
     Raises:
-        ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, or options are given together with
-            ``session``.
+        ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, options are given together with
+            ``session``, ``fleet`` together with a gate, or ``fleet`` is no URL of a Redis.
         WrongEventLoop: no event loop is running, and no ``session`` is given.
 
     A request raises, besides aiohttp's own errors:
@@ -113,6 +115,7 @@ class PoliteSession:
         *,
         session: aiohttp.ClientSession | None = None,
         max_wait_s: float | None = None,
+        fleet: FleetOptions | str | None = None,
         **options: Any,  # noqa: ANN401 - typed by ClientSession
     ) -> None:
         if session is not None and options:
@@ -121,7 +124,9 @@ class PoliteSession:
             raise WrongEventLoop("no event loop is running: create a PoliteSession inside a coroutine (async def)")
         self._own_gate: Gatekeeper | None = None
         if isinstance(gate, str):
-            gate = self._own_gate = Gatekeeper(gate)
+            gate = self._own_gate = Gatekeeper(gate, fleet=fleet)
+        elif fleet is not None:
+            raise ConfigurationError("fleet=: give it to the Gatekeeper, or give a User-Agent in place of the gate")
         check_gate(gate, "PoliteSession", takes_user_agent=True)
         check_wait("max_wait_s", max_wait_s)
         check_types({"session": (session, aiohttp.ClientSession)})

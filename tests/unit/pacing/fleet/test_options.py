@@ -22,6 +22,7 @@ def test_slack_is_a_tenth_of_the_interval_and_50_ms_at_most(interval_s: float, s
         ({"prefix": "a\nb"}, "give printable text"),
         ({"prefix": "{a}:"}, "without '{'"),
         ({"prefix": 7}, "prefix=7: give a text"),
+        ({"url": 7}, "url: give a text, as 'redis://host:6379/0', no int"),
     ],
 )
 def test_invalid_option_is_an_error_that_names_it(options: dict[str, object], message: str) -> None:

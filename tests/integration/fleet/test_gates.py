@@ -1,0 +1,308 @@
+"""Gates of a fleet, by the public interface and a real Redis alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from redis.asyncio import Redis
+
+from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteSession, TooFar
+from politesse.errors import ConfigurationError
+from politesse.events import FleetAway, FleetBack
+from politesse.options import FleetOptions, Limit
+from politesse.stores import MemoryStore
+from politesse.testing import ScriptedFetcher
+from tests.integration.sites import UA, Server, Site
+from tests.support.pacing import Resolving
+from tests.support.redis_servers import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from politesse.events import Event
+
+pytestmark = pytest.mark.realtime
+
+ROOT: Final = Path(__file__).parents[3]
+PAGE: Final = "https://example.com/page"
+SLOW_S: Final = 2.5
+QUICK: Final = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """Return a server that is older than SLOW: a young one may have forgotten when a host was asked."""
+    server = RedisServer()
+    time.sleep(SLOW_S + 0.5)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def fleet(server: RedisServer) -> FleetOptions:
+    return FleetOptions(server.url, prefix=f"{token_hex(4)}:")
+
+
+@pytest.fixture
+async def redis(server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server.url) as client:
+        yield client
+
+
+def gate_of(fleet: FleetOptions | str, pacing: PacingOptions = QUICK, **options: object) -> Gatekeeper:
+    site = ScriptedFetcher({"https://example.com": 404, "https://example.org": 404})
+    return Gatekeeper(UA, fetcher=site, fleet=fleet, pacing=pacing, **options)  # type: ignore[arg-type]
+
+
+async def visit(gate: Gatekeeper, url: str = PAGE) -> None:
+    async with gate.turn(url, max_wait_s=20.0) as turn:
+        turn.observe(200)
+
+
+async def visit_now(gate: Gatekeeper, url: str = PAGE) -> None:
+    """Make a request that waits for no robots.txt, whose fetch would count as a request to the host."""
+    async with gate.turn(url, max_wait_s=1.0, exempt="a test") as turn:
+        turn.observe(200)
+
+
+async def connections(redis: Redis) -> int:
+    """Return how many connections the server has beside the one that asks."""
+    return len(await redis.client_list()) - 1
+
+
+# One pace
+
+
+@pytest.mark.parametrize("kinds", [("gate", "gate"), ("gate", "session")])
+async def test_two_processes_keep_one_pace(server: RedisServer, site: Site, kinds: tuple[str, str]) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    async with Redis.from_url(server.url) as client:
+        await client.flushdb()
+    programs = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-m", "tests.integration.fleet.gate_program"),
+            *(kind, server.url, f"{site.base}/{place}", "3"),
+            cwd=ROOT,
+            env=environment,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        for place, kind in enumerate(kinds)
+    ]
+    reports = [(await program.communicate())[1].decode() for program in programs]
+    assert reports == ["", ""]
+    assert [program.returncode for program in programs] == [0, 0]
+    assert sorted(site.pages) == ["/0", "/0", "/0", "/1", "/1", "/1"]
+    pages = sorted((one for one in site.seen if one.path != "/robots.txt"), key=lambda one: one.started)
+    # The server stamps the end of an answer before the client has it, and its start after the client has sent it.
+    assert min(after.started - before.ended for before, after in pairwise(pages)) >= 1.0
+
+
+async def test_gates_of_a_fleet_fetch_a_robots_txt_once(fleet: FleetOptions) -> None:
+    fetchers = [ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"}) for _ in range(3)]
+    gates = [Gatekeeper(UA, fetcher=fetcher, fleet=fleet) for fetcher in fetchers]
+    verdicts = await asyncio.gather(*(gate.check("https://example.com/private") for gate in gates))
+    for gate in gates:
+        await gate.aclose()
+    assert [verdict.allowed for verdict in verdicts] == [False, False, False]
+    assert sum(fetcher.count("https://example.com") for fetcher in fetchers) == 1
+
+
+async def test_gates_of_a_fleet_share_what_a_host_has_asked_for(fleet: FleetOptions) -> None:
+    async with gate_of(fleet) as one, gate_of(fleet) as other:
+        assert (await other.check(PAGE)).allowed  # it could not be fetched later
+        async with one.turn(PAGE, max_wait_s=20.0) as turn:
+            turn.observe(429, {"Retry-After": "600"})
+        with pytest.raises(TooFar, match="retry-after"):
+            await visit(other)
+        status = other.hosts()["example.com"]
+        assert status.closed_by is Bound.RETRY_AFTER
+        assert status.closed_until is not None
+
+
+async def test_fleets_with_other_prefixes_have_a_pace_each(server: RedisServer) -> None:
+    slow = PacingOptions(min_delay_s=SLOW_S, adaptive_factor=0.0)
+    prefixes = [f"{token_hex(4)}:" for _ in range(2)]
+    for prefix in prefixes:
+        async with gate_of(FleetOptions(server.url, prefix=prefix), slow) as gate:
+            await visit_now(gate)
+    async with gate_of(FleetOptions(server.url, prefix=prefixes[0]), slow) as gate:
+        with pytest.raises(TooFar, match="by floor"):
+            await visit_now(gate)
+
+
+async def test_hosts_of_one_address_share_its_limit_in_the_fleet(fleet: FleetOptions) -> None:
+    pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, address=Limit(min_delay_s=SLOW_S))
+    resolver = Resolving({"example.com": ["192.0.2.1"], "example.org": ["192.0.2.1"]})
+    async with gate_of(fleet, pacing, resolver=resolver) as one, gate_of(fleet, pacing, resolver=resolver) as other:
+        await visit_now(one)
+        with pytest.raises(TooFar, match=r"no turn at 192\.0\.2\.1 within 1 s: .* by floor"):
+            await visit_now(other, "https://example.org/page")
+
+
+async def test_gates_of_one_scope_share_their_connections(fleet: FleetOptions, redis: Redis) -> None:
+    before = await connections(redis)
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, scope="crawl")
+    async with gate_of(fleet, pacing, store=MemoryStore()) as one:
+        await visit(one)
+        alone = await connections(redis)
+        async with gate_of(fleet, pacing, store=MemoryStore()) as other:
+            await visit(other)
+            assert await connections(redis) == alone > before
+        await visit(one)
+
+
+# What is shown
+
+
+async def test_request_of_another_gate_that_is_waited_for_is_named(fleet: FleetOptions) -> None:
+    async with gate_of(fleet) as one, gate_of(fleet) as other:
+        async with one.turn(f"{PAGE}/1", max_wait_s=20.0):
+            assert one.hosts()["example.com"].fleet_wait is None
+            waiting = asyncio.create_task(visit(other))
+            async with asyncio.timeout(20.0):
+                while not (known := other.hosts()) or known["example.com"].fleet_wait is None:
+                    await asyncio.sleep(0.01)
+            status = other.hosts()["example.com"]
+            assert status.fleet_wait is not None
+            assert (status.fleet_wait.bound_by, status.fleet_wait.held_by) == (Bound.IN_FLIGHT, f"{PAGE}/1")
+            assert (status.waiting, status.in_flight, status.held_by) == (1, 0, "")
+            assert f"1 waiting, in the fleet {status.fleet_wait}" in repr(status)
+            assert f"by in-flight, held by {PAGE}/1" in repr(status)
+        await waiting
+        assert other.hosts()["example.com"].fleet_wait is None
+
+
+# Without its Redis
+
+
+async def test_without_its_redis_a_gate_answers_from_its_cache_and_starts_nothing(
+    own_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[Event] = []
+    async with gate_of(own_server.url) as gate:
+        gate.subscribe(events.append)
+        await visit(gate)
+        own_server.kill()
+        with pytest.raises(TooFar, match=r"no turn at example\.com within 0\.5 s: .* by fleet"):
+            async with gate.turn(PAGE, max_wait_s=0.5):
+                pass
+        assert (await gate.check(PAGE)).allowed
+        verdict = gate.peek(PAGE)
+        assert verdict is not None
+        assert verdict.allowed
+        assert (await gate.check("https://example.org/unknown")).allowed
+        answer = gate.try_turn(PAGE)
+        assert isinstance(answer, NotYet)
+        assert answer.bound_by is Bound.FLEET
+        waiting = asyncio.create_task(visit(gate))
+        await asyncio.sleep(0.1)
+        wait = gate.hosts()["example.com"].fleet_wait
+        assert wait is not None
+        assert wait.bound_by is Bound.FLEET
+        assert repr(gate).endswith("waiting for the Redis of the fleet>")
+        own_server.start()
+        await waiting
+    met = [type(event) for event in events if isinstance(event, FleetAway | FleetBack)]
+    assert met == [FleetAway, FleetBack]
+    address = own_server.url
+    logged = [record.getMessage() for record in caplog.records if record.name == "politesse.pacing"]
+    assert [line[: len(address) + 8] for line in logged] == [f"{address} is away", f"{address} is back"]
+
+
+async def test_loss_is_logged_once_for_all_gates_of_a_scope_and_reaches_each(
+    own_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, scope="crawl")
+    events: list[list[Event]] = [[], []]
+    async with gate_of(own_server.url, pacing) as one, gate_of(own_server.url, pacing) as other:
+        one.subscribe(events[0].append)
+        other.subscribe(events[1].append)
+        await visit(one)
+        own_server.kill()
+        for gate in (one, other):
+            with pytest.raises(TooFar, match="by fleet"):
+                async with gate.turn(PAGE, max_wait_s=0.2):
+                    pass
+    assert [len([event for event in several if isinstance(event, FleetAway)]) for several in events] == [1, 1]
+    assert len([record for record in caplog.records if "is away" in record.getMessage()]) == 1
+
+
+async def test_gate_whose_redis_is_away_from_the_start_says_so_when_a_turn_is_wanted(
+    own_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_server.kill()
+    async with gate_of(own_server.url) as gate:
+        assert caplog.records == []
+        with pytest.raises(TooFar, match="by fleet"):
+            async with gate.turn(PAGE, max_wait_s=0.2):
+                pass
+        own_server.start()
+        await visit(gate)
+    assert [record.levelno for record in caplog.records if "is away" in record.getMessage()] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("password", ["wrong", ""])
+async def test_wrong_password_is_an_error_without_the_password(own_server: RedisServer, password: str) -> None:
+    async with Redis.from_url(own_server.url) as client:
+        await client.config_set("requirepass", "s3cret")
+    url = own_server.url.replace("//", f"//:{password}@" if password else "//")
+    async with gate_of(url) as gate:
+        with pytest.raises(ConfigurationError, match="refuses this client") as raised:
+            await visit(gate)
+        assert "wrong" not in str(raised.value).replace("WRONGPASS", "")
+
+
+# The end
+
+
+@pytest.mark.parametrize("scope", ["", "crawl"])
+@pytest.mark.parametrize("kind", ["gate", "session"])
+async def test_close_ends_all_tasks_and_connections(
+    fleet: FleetOptions, redis: Redis, scope: str, kind: str, site: Server
+) -> None:
+    tasks, before = asyncio.all_tasks(), await connections(redis)
+    if kind == "gate":
+        async with gate_of(fleet, PacingOptions(min_delay_s=0.1, scope=scope)) as gate:
+            await visit(gate)
+            assert await connections(redis) > before
+    else:
+        async with PoliteSession(UA, fleet=fleet) as web:
+            async with web.get(f"{site.base}/page") as response:
+                await response.read()
+            assert await connections(redis) > before
+    gc.collect()
+    assert asyncio.all_tasks() == tasks
+    async with asyncio.timeout(5.0):  # the server notes the end of a connection a little later
+        while await connections(redis) > before:
+            await asyncio.sleep(0.01)
+
+
+async def test_gate_that_was_never_used_is_closed_without_its_redis(own_server: RedisServer) -> None:
+    own_server.kill()
+    tasks = asyncio.all_tasks()
+    async with gate_of(own_server.url):
+        pass
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_fleet_of_a_session_that_has_a_gate_is_an_error(fleet: FleetOptions) -> None:
+    async with gate_of(fleet) as gate:
+        with pytest.raises(ConfigurationError, match="fleet=: give it to the Gatekeeper"):
+            PoliteSession(gate, fleet=fleet)
