@@ -23,7 +23,7 @@ from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, sha
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from politesse.ports import TurnRequest
+    from politesse.ports import Pacer, TurnRequest
 
 pytestmark = pytest.mark.realtime
 
@@ -87,11 +87,15 @@ def at(host: str, path: str) -> TurnRequest:
     return wants(host=host)._replace(url=f"https://{host}/{path}")
 
 
+async def visit(pacer: Pacer) -> None:
+    finish(await pacer.start(at("a.example", "2")), 200)
+
+
 async def test_who_holds_a_host_and_who_waits_for_it(fleet: Members, reader: FleetReader) -> None:
     links = [fleet.link() for _ in range(3)]
     holder, *others = [fleet.member(SLOW, link) for link in links]
     permit = await holder.start(at("a.example", "1"), 10.0)
-    waiting = [asyncio.create_task(pacer.start(at("a.example", "2"))) for pacer in others]
+    waiting = [asyncio.create_task(visit(pacer)) for pacer in others]
     async with asyncio.timeout(10.0):
         while (host := await host_of(reader, "a.example")).waiting.total() < 2:
             await asyncio.sleep(0.01)
@@ -101,8 +105,7 @@ async def test_who_holds_a_host_and_who_waits_for_it(fleet: Members, reader: Fle
     assert host.waiting == {links[1].owner: 1, links[2].owner: 1}
     assert (host.scope, host.interval_s, host.closed_by) == ("host", 0.5, None)
     finish(permit, 200)
-    for task in waiting:
-        finish(await task, 200)
+    await asyncio.gather(*waiting)
     async with asyncio.timeout(10.0):
         while (host := await host_of(reader, "a.example")).leases:
             await asyncio.sleep(0.01)
