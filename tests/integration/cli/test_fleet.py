@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from rich.console import Console
 
 from politesse import Gatekeeper, PacingOptions
+from politesse.cli.fleet_command import print_status
 from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import Done, Origin, politesse, run_process, serving
@@ -188,6 +191,35 @@ async def test_crawl_keeps_the_pace_of_its_fleet(server: RedisServer, client: re
         done = await crawl
         assert [request.path for request in origin.requests] == ["/robots.txt", "/"]
     assert done.code == 0
+
+
+@pytest.mark.parametrize("terminal", ["", "terminal"])
+async def test_scan_shows_how_far_it_is(
+    server: RedisServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, terminal: str
+) -> None:
+    monkeypatch.setattr("politesse.cli.fleet_command._LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("politesse._pacing.fleet.status._READ_AT_ONCE", 10)
+    for place in range(25):
+        client.set(f"politesse:other:{place}", "x")
+    out = Console(file=io.StringIO(), width=200)
+    err = Console(file=io.StringIO(), width=200, force_terminal=bool(terminal), color_system=None, legacy_windows=False)
+    assert await print_status(FleetOptions(server.url), {}, out, err, as_json=False) == 0
+    shown = [written(console) for console in (out, err)]
+    last = "0 hosts busy, 0 of them closed, 0 idle; 0 requests under way, 0 waiting, 25 keys of something else"
+    assert shown[0].splitlines()[-1] == last
+    if terminal:
+        assert last in shown[1]
+    else:
+        assert [line.rpartition(", ")[2] for line in shown[1].splitlines()] == [
+            "10 keys of something else",
+            "20 keys of something else",
+            "25 keys of something else",
+        ]
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 async def test_invalid_fleet_of_a_command_is_an_error(server: RedisServer) -> None:
