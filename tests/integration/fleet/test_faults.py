@@ -462,3 +462,16 @@ async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, re
     ended_mono = time.monotonic()
     finish(held, 200)
     assert await visit(third) - ended_mono >= 0.1
+
+
+async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
+    one, other = [fleet.member(PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)) for _ in range(2)]
+    key = f"{prefix}host:{HOST}"
+    permit = await one.start(wants())
+    ticket = (await lease_of(redis, key)).removeprefix("lease:")
+    seconds, micros = await redis.time()
+    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n"
+    await redis.publish(f"{prefix}to:{ticket.partition('.')[0]}", message)
+    with pytest.raises(TooFar, match="in-flight"):
+        await other.start(wants(), 0.5)
+    finish(permit, 200)

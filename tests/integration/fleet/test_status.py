@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse._pacing.fleet.status import FleetHost, FleetReader, ForeignKey
+from politesse._pacing.fleet.status import FleetHost, FleetReader, UnreadableKey
 from politesse._pacing.fleet.wire import RedisWire
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions, Limit, PacingOptions
@@ -70,10 +70,10 @@ def own_server() -> Iterator[RedisServer]:
     server.remove()
 
 
-async def scanned(reader: FleetReader) -> dict[str, FleetHost | ForeignKey]:
-    found: dict[str, FleetHost | ForeignKey] = {}
+async def scanned(reader: FleetReader) -> dict[str, FleetHost | UnreadableKey]:
+    found: dict[str, FleetHost | UnreadableKey] = {}
     async for several in reader.scan():
-        found |= {one.key if isinstance(one, ForeignKey) else f"{one.scope}:{one.name}": one for one in several}
+        found |= {one.key if isinstance(one, UnreadableKey) else f"{one.scope}:{one.name}": one for one in several}
     return found
 
 
@@ -180,7 +180,7 @@ async def test_foreign_keys_are_reported_among_the_hosts(
     await store.put("https://a.example", b"record")
     await store.aclose()
     found = await scanned(reader)
-    foreign = {key.removeprefix(prefix): one.error for key, one in found.items() if isinstance(one, ForeignKey)}
+    foreign = {key.removeprefix(prefix): one.error for key, one in found.items() if isinstance(one, UnreadableKey)}
     assert set(foreign) == {"host:text.example", "host:hash.example", "host:nonsense.example", "basket"}
     assert "WRONGTYPE" in foreign["host:text.example"]
     assert foreign["host:hash.example"] == "the key holds a hash that is not of politesse"

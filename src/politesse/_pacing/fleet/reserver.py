@@ -103,7 +103,7 @@ class Reserver:
         if reservation is not None:
             reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted":  # it was withdrawn meanwhile
+        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
 
     def line(self, host: str) -> FleetLine:
@@ -149,7 +149,9 @@ class Reserver:
         finally:
             del self.reserving[reservation], line.reservations[reservation.ticket]
             line.users -= 1
-            if not starts:
+            if starts:
+                line.used.add(reservation.ticket)
+            else:
                 self.withdraw(request.host, reservation)
                 self.forget(request.host, line)
         return reservation if starts else None
@@ -273,8 +275,14 @@ class Reserver:
 
     def withdraw(self, host: str, reservation: Reservation) -> None:
         """Give a ticket back that was not used."""
+        self._end_use(host, reservation)
         if reservation.is_known:
             self._give_back(host, reservation.ticket)
+
+    def _end_use(self, host: str, reservation: Reservation) -> None:
+        line = self._lines.get(host)
+        if line is not None:
+            line.used.discard(reservation.ticket)
 
     def _give_back(self, host: str, ticket: str) -> None:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
@@ -285,6 +293,7 @@ class Reserver:
 
     def release(self, permit: FleetPermit) -> None:
         """Report the end of a request, and what the answers of its host say."""
+        self._end_use(permit.host, permit.reservation)
         heard, answer = self._own.heard(permit.host), permit.reservation.answer
         self._link.post(
             Script.RELEASE,
