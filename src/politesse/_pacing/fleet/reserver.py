@@ -200,8 +200,8 @@ class Reserver:
             return None
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * line.patience
-        if self.most(request.host) == 1:  # how late it may be does not count for the next one: that waits for its end
-            tolerance_s += min(self.trip.most_s, options.max_slack_s)
+        if self.most(request.host) == 1:  # the next one waits for its end, and is no later for a start that may be late
+            tolerance_s = max(tolerance_s, options.max_slack_s)
         reservation.answer = None
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
