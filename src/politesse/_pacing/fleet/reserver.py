@@ -11,7 +11,7 @@ from politesse._pacing.fleet.messages import WireLost, microseconds
 from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.scope_port import ScopePacer
-from politesse.errors import ClosedError, TooFar
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -82,6 +82,14 @@ class Reserver:
         if self.is_closed:
             raise ClosedError("the pacer is closed")
         self._link.check()
+
+    def is_refused(self) -> bool:
+        """Return whether Redis refuses this client; raises ClosedError if the pacer is closed."""
+        try:
+            self.check_open()
+        except ConfigurationError:
+            return True
+        return False
 
     def wake(self) -> None:
         """Have all that wait look what has changed."""
