@@ -130,14 +130,24 @@ class FleetPacer:
             again = True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close."""
-        self._reserver.check_open()
-        self._held.when_ready(request, callback)
+        """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close.
+
+        Where Redis refuses this client it is called soon: ``try_start`` raises that, and who is called may call it.
+        """
+        if self._reserver.is_refused():
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._held.when_ready(request, callback)
 
     def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close."""
-        self._reserver.check_open()
-        self._held.when_near(request, callback)
+        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close.
+
+        Where Redis refuses this client it is called soon, as by ``when_ready``.
+        """
+        if self._reserver.is_refused():
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._held.when_near(request, callback)
 
     @property
     def reserving_s(self) -> float:

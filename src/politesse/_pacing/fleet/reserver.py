@@ -11,7 +11,7 @@ from politesse._pacing.fleet.messages import WireLost, microseconds
 from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.scope_port import ScopePacer
-from politesse.errors import ClosedError, TooFar
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -86,6 +86,14 @@ class Reserver:
             raise ClosedError("the pacer is closed")
         self._link.check()
 
+    def is_refused(self) -> bool:
+        """Return whether Redis refuses this client; raises ClosedError if the pacer is closed."""
+        try:
+            self.check_open()
+        except ConfigurationError:
+            return True
+        return False
+
     def wake(self) -> None:
         """Have all that wait look what has changed."""
         for reservation in self.reserving:
@@ -107,7 +115,7 @@ class Reserver:
         if reservation is not None:
             reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted":  # it was withdrawn meanwhile
+        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
 
     def line(self, host: str) -> FleetLine:
@@ -153,7 +161,9 @@ class Reserver:
         finally:
             del self.reserving[reservation], line.reservations[reservation.ticket]
             line.users -= 1
-            if not starts:
+            if starts:
+                line.used.add(reservation.ticket)
+            else:
                 self.withdraw(request.host, reservation)
                 self.forget(request.host, line)
         return reservation if starts else None
@@ -277,8 +287,14 @@ class Reserver:
 
     def withdraw(self, host: str, reservation: Reservation) -> None:
         """Give a ticket back that was not used."""
+        self._end_use(host, reservation)
         if reservation.is_known:
             self._give_back(host, reservation.ticket)
+
+    def _end_use(self, host: str, reservation: Reservation) -> None:
+        line = self._lines.get(host)
+        if line is not None:
+            line.used.discard(reservation.ticket)
 
     def _give_back(self, host: str, ticket: str) -> None:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
@@ -289,6 +305,7 @@ class Reserver:
 
     def release(self, permit: FleetPermit) -> None:
         """Report the end of a request, and what the answers of its host say."""
+        self._end_use(permit.host, permit.reservation)
         heard, answer = self._own.heard(permit.host), permit.reservation.answer
         self._link.post(
             Script.RELEASE,
