@@ -155,9 +155,13 @@ class FleetPacer:
         return self._reserver.trip.most_s
 
     def is_ready(self, request: TurnRequest, /) -> bool:
-        """Return whether a start is reserved, or nothing that is known here delays one; True if it is closed."""
+        """Return whether it is time to reserve a start, by what is known here, or one is held; True if it is closed."""
+        if self._reserver.is_closed:
+            return True
         held = self._held.get(request)
-        return (held is not None and held.granted is not None) or self._own.is_ready(request)
+        if held is not None and held.granted is not None:
+            return True
+        return self._own.is_ready(request, ahead_s=self._reserver.ahead_s(request))
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``, in any process."""

@@ -39,6 +39,9 @@ class ProcessPacer(ScopePacer, Protocol):
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
         """See Pacer; the call may come ``ahead_s`` early."""
 
+    def is_ready(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> bool:
+        """See ScopePacer; it may be ``ahead_s`` early."""
+
     def pace(self, request: TurnRequest, /) -> Pace:
         """Return the interval that is in force for a request; raises ClosedError."""
 
