@@ -104,7 +104,7 @@ class FleetLink:
 
     Attributes:
         options: see FleetOptions.
-        owner: names this process in Redis: its machine, its number there, and a chance, because neither is unique.
+        owner: names this process in Redis: its machine, its process id, and a random part, because neither is unique.
         losses: how often the connection was lost.
         is_up: whether it is connected.
     """

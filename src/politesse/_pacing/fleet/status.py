@@ -71,7 +71,7 @@ class FleetHost:
         closed_by: by what; None if it is open.
         interval_s: the longest interval that a request had, in seconds.
         adaptive_s: the interval that its answers ask for, by their slowness; 0 for none.
-        leases: the requests that are under way, the oldest first.
+        leases: the requests that are under way, that whose lease ends first before the others.
         waiting: how many requests wait at its Redis, by the process that makes them. Those that wait in the lines of
             their processes are not known there: each process reserves for the first one of a line.
     """
