@@ -6,11 +6,12 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._constants import AGREE_S
+from politesse._pacing.fleet.link import HOLD_S
 from politesse._pacing.fleet.messages import WireLost, microseconds
 from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.scope_port import ScopePacer
-from politesse.errors import ClosedError, TooFar
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class ProcessPacer(ScopePacer, Protocol):
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
         """See Pacer; the call may come ``ahead_s`` early."""
+
+    def is_ready(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> bool:
+        """See ScopePacer; it may be ``ahead_s`` early."""
 
     def pace(self, request: TurnRequest, /) -> Pace:
         """Return the interval that is in force for a request; raises ClosedError."""
@@ -81,6 +85,14 @@ class Reserver:
         if self.is_closed:
             raise ClosedError("the pacer is closed")
         self._link.check()
+
+    def is_refused(self) -> bool:
+        """Return whether Redis refuses this client; raises ClosedError if the pacer is closed."""
+        try:
+            self.check_open()
+        except ConfigurationError:
+            return True
+        return False
 
     def wake(self) -> None:
         """Have all that wait look what has changed."""
@@ -202,8 +214,8 @@ class Reserver:
             return None
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * line.patience
-        if self.most(request.host) == 1:  # how late it may be does not count for the next one: that waits for its end
-            tolerance_s += min(self.trip.most_s, options.max_slack_s)
+        if self.most(request.host) == 1:  # the next one waits for its end, and is no later for a start that may be late
+            tolerance_s = max(tolerance_s, options.max_slack_s)
         reservation.answer = None
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
@@ -322,6 +334,16 @@ class Reserver:
             self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s)
         if answer.closed_by is not None and answer.wait_s > self._own.heard(host).closed_s + AGREE_S:
             self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
+
+    def report_slow(self, host: str) -> None:
+        """Have all processes wait out the interval that the answers of a host ask for, from now on, if it is long.
+
+        Those that have not asked it do not know that interval, and wait for no longer than ``HOLD_S`` and their own.
+        """
+        heard = self._own.heard(host)
+        if heard.pace_s > HOLD_S:
+            times_s = (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s)
+            self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, *map(microseconds, times_s), 0)
 
     def report_closing(self, host: str, before_s: float) -> None:
         """Close the host for all processes if it is closed for longer than before."""
