@@ -8,8 +8,10 @@ By ``--hypothesis-profile``, ``full`` draws five times as many as the ordinary `
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import random
+import sys
 import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
@@ -39,11 +41,37 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return max(cores, min(2 * cores, 8))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what the collection makes, which lasts as long as the run, out of the sight of the garbage collector.
+
+    It saves a third of the collection's time, and most of each gc.collect() of a test: 0.2 s with 15,000 tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Have ``-n`` let a process that is done take over tests of the others, unless ``--dist`` names another way.
+
+    By itself pytest-xdist hands out the tests by the hundred: two of four processes got all tests that wait.
+    """
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # pytest-xdist publishes no types
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that wait first, and have the profile scale the number of examples that a test names.
 
-    pytest-xdist hands out the tests in this order: those that wait for servers, at the end, would leave one process
-    alone with them. A number of examples that a test names would outweigh the profile's.
+    Those that wait for servers, at the end, would leave the cores idle. A number of examples that a test names would
+    outweigh the profile's.
     """
     items.sort(key=lambda item: "integration" not in item.path.parts)
     usual = settings.get_profile(settings.get_current_profile_name()).max_examples
@@ -66,6 +94,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Hundreds of tests start a Python: it would compile the library each time, 0.15 s of 0.5 s.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     capture = config.pluginmanager.getplugin("capturemanager")
     with nullcontext() if capture is None else capture.global_and_fixture_disabled():
         config.stash[_STDERR] = os.dup(2)

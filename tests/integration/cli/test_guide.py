@@ -109,12 +109,12 @@ async def test_unknown_topic_names_the_nearest(topic: str, message: str) -> None
     assert message in " ".join(done.err.replace("│", " ").split())
 
 
-async def test_in_a_terminal_nothing_is_cut_off_and_code_stands_at_column_0() -> None:
-    for topic in TOPICS:
-        shown = STYLE.sub("", await in_terminal((24, 80), "guide", topic, PAGER="cat"))
-        for code in re.findall(r"^```\w+\n(.*?)^```$", (GUIDES / f"{topic}.md").read_text(), re.DOTALL | re.MULTILINE):
-            assert code.rstrip("\n").expandtabs() + "\n─" in shown
-        assert "…" not in shown
+@pytest.mark.parametrize("topic", TOPICS)
+async def test_in_a_terminal_nothing_is_cut_off_and_code_stands_at_column_0(topic: str) -> None:
+    shown = STYLE.sub("", await in_terminal((24, 80), "guide", topic, PAGER="cat"))
+    for code in re.findall(r"^```\w+\n(.*?)^```$", (GUIDES / f"{topic}.md").read_text(), re.DOTALL | re.MULTILINE):
+        assert code.rstrip("\n").expandtabs() + "\n─" in shown
+    assert "…" not in shown
 
 
 async def test_in_a_terminal_prose_and_tables_keep_to_the_width() -> None:
