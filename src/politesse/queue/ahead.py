@@ -9,7 +9,8 @@ back. So starts are reserved for as many hosts as workers will take soon, and fo
 
 There is room for one start for each worker that waits, and for those workers that will come while a start is being
 reserved: the time that takes, times the rate of turns (Little's law), both smoothed, and some more because workers come
-unevenly. Where all workers are busy for long that is none: the next worker waits for one round trip, and no host is kept for nothing.
+unevenly. Where all workers are busy for long that is none: the next worker waits for one round trip, and no host is
+kept for nothing.
 
 A start that is not granted after some time waits for a request of another process. It takes no room any more, because
 others can be granted meanwhile.
