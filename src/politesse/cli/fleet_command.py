@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from politesse._pacing.fleet.status import FleetHost, FleetReader, ForeignKey
+    from politesse._pacing.fleet.status import FleetHost, FleetReader, UnreadableKey
     from politesse.options import FleetOptions
 
 _LINE_EVERY_S: Final = 5.0
@@ -134,10 +134,10 @@ def _reader(fleet: FleetOptions) -> FleetReader:
 
 
 def _print(
-    found: Iterable[FleetHost | ForeignKey], totals: FleetTotals, out: Console, *, as_json: bool, with_idle: bool
+    found: Iterable[FleetHost | UnreadableKey], totals: FleetTotals, out: Console, *, as_json: bool, with_idle: bool
 ) -> None:
     for one in found:
-        if isinstance(one, tuple):  # a ForeignKey
+        if isinstance(one, tuple):  # a UnreadableKey
             totals.foreign += 1
             line = json.dumps(one._asdict()) if as_json else f"{printable(one.key)}: {printable(one.error)}"
         else:

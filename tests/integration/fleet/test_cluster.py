@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from itertools import pairwise
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
+from politesse import Gatekeeper
 from politesse._pacing.fleet.cluster_wire import ClusterWire
+from politesse._pacing.fleet.status import FleetHost, FleetReader
 from politesse._pacing.pace import PacingOptions
 from politesse.errors import TooFar
 from politesse.events import ComponentFailed, FleetAway
+from politesse.options import FleetOptions
+from politesse.testing import ScriptedFetcher
 from tests.integration.fleet.members import Members
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import EXECUTABLES, RedisServer
@@ -199,3 +205,28 @@ async def test_nothing_starts_while_a_node_is_away(fleet: Members, nodes: list[R
     for answer in await asyncio.gather(*(pacer.start(wants(host=host), 1.0) for host in hosts), return_exceptions=True):
         assert isinstance(answer, TooFar)
     assert any(isinstance(event, FleetAway) for event in fleet.events)
+
+
+async def test_gates_by_the_url_of_a_cluster_keep_one_pace_and_show_who_holds_what(nodes: list[RedisServer]) -> None:
+    url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes[:2])
+    fleet = FleetOptions(url, prefix=f"{token_hex(4)}:")
+    hosts = [f"{name}.example" for name in "abcdef"]  # in the slots of all nodes
+    site = ScriptedFetcher(dict.fromkeys((f"https://{host}" for host in hosts), 404))
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+    async with AsyncExitStack() as turns:
+        one, other = [
+            await turns.enter_async_context(Gatekeeper("ExampleBot/1.0", fetcher=site, fleet=fleet, pacing=pacing))
+            for _ in range(2)
+        ]
+        for host in hosts:
+            await turns.enter_async_context(one.turn(f"https://{host}/1", max_wait_s=30.0))
+        with pytest.raises(TooFar, match=r"held by https://a\.example/1"):
+            async with other.turn("https://a.example/2", max_wait_s=1.0):
+                pass
+        reader = FleetReader(fleet)
+        found = [one async for several in reader.scan() for one in several]
+        named = await reader.find(["a.example", "nobody.example"])
+        await reader.aclose()
+    assert sorted(host.name for host in found if isinstance(host, FleetHost) and host.leases) == hosts
+    assert len(found) == len(hosts)
+    assert [host.name for host in named if isinstance(host, FleetHost)] == ["a.example"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse._pacing.fleet.status import FleetHost, FleetReader, ForeignKey
+from politesse._pacing.fleet.status import FleetHost, FleetReader, UnreadableKey
 from politesse._pacing.fleet.wire import RedisWire
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions, Limit, PacingOptions
@@ -23,7 +23,7 @@ from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, sha
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from politesse.ports import TurnRequest
+    from politesse.ports import Pacer, TurnRequest
 
 pytestmark = pytest.mark.realtime
 
@@ -70,10 +70,10 @@ def own_server() -> Iterator[RedisServer]:
     server.remove()
 
 
-async def scanned(reader: FleetReader) -> dict[str, FleetHost | ForeignKey]:
-    found: dict[str, FleetHost | ForeignKey] = {}
+async def scanned(reader: FleetReader) -> dict[str, FleetHost | UnreadableKey]:
+    found: dict[str, FleetHost | UnreadableKey] = {}
     async for several in reader.scan():
-        found |= {one.key if isinstance(one, ForeignKey) else f"{one.scope}:{one.name}": one for one in several}
+        found |= {one.key if isinstance(one, UnreadableKey) else f"{one.scope}:{one.name}": one for one in several}
     return found
 
 
@@ -87,11 +87,15 @@ def at(host: str, path: str) -> TurnRequest:
     return wants(host=host)._replace(url=f"https://{host}/{path}")
 
 
+async def visit(pacer: Pacer) -> None:
+    finish(await pacer.start(at("a.example", "2")), 200)
+
+
 async def test_who_holds_a_host_and_who_waits_for_it(fleet: Members, reader: FleetReader) -> None:
     links = [fleet.link() for _ in range(3)]
     holder, *others = [fleet.member(SLOW, link) for link in links]
     permit = await holder.start(at("a.example", "1"), 10.0)
-    waiting = [asyncio.create_task(pacer.start(at("a.example", "2"))) for pacer in others]
+    waiting = [asyncio.create_task(visit(pacer)) for pacer in others]
     async with asyncio.timeout(10.0):
         while (host := await host_of(reader, "a.example")).waiting.total() < 2:
             await asyncio.sleep(0.01)
@@ -101,8 +105,7 @@ async def test_who_holds_a_host_and_who_waits_for_it(fleet: Members, reader: Fle
     assert host.waiting == {links[1].owner: 1, links[2].owner: 1}
     assert (host.scope, host.interval_s, host.closed_by) == ("host", 0.5, None)
     finish(permit, 200)
-    for task in waiting:
-        finish(await task, 200)
+    await asyncio.gather(*waiting)
     async with asyncio.timeout(10.0):
         while (host := await host_of(reader, "a.example")).leases:
             await asyncio.sleep(0.01)
@@ -177,7 +180,7 @@ async def test_foreign_keys_are_reported_among_the_hosts(
     await store.put("https://a.example", b"record")
     await store.aclose()
     found = await scanned(reader)
-    foreign = {key.removeprefix(prefix): one.error for key, one in found.items() if isinstance(one, ForeignKey)}
+    foreign = {key.removeprefix(prefix): one.error for key, one in found.items() if isinstance(one, UnreadableKey)}
     assert set(foreign) == {"host:text.example", "host:hash.example", "host:nonsense.example", "basket"}
     assert "WRONGTYPE" in foreign["host:text.example"]
     assert foreign["host:hash.example"] == "the key holds a hash that is not of politesse"

@@ -120,7 +120,7 @@ class FleetHost:
         return bool(self.leases or self.waiting or self.closed_until_wall is not None)
 
 
-class ForeignKey(NamedTuple):
+class UnreadableKey(NamedTuple):
     """A key under the prefix of a fleet that is none of its hosts.
 
     Attributes:
@@ -149,7 +149,7 @@ class FleetReader:
         self._source = source_of("status")
         self._sha = ""
 
-    async def scan(self) -> AsyncIterator[list[FleetHost | ForeignKey]]:
+    async def scan(self) -> AsyncIterator[list[FleetHost | UnreadableKey]]:
         """Yield all hosts, some at a time.
 
         Raises:
@@ -171,7 +171,7 @@ class FleetReader:
                 yield await self._read(list(found))
                 found.clear()
 
-    async def find(self, names: Iterable[str]) -> list[FleetHost | ForeignKey]:
+    async def find(self, names: Iterable[str]) -> list[FleetHost | UnreadableKey]:
         """Return what is known of these hosts, addresses and domains; see ``scan``."""
         return await self._read([f"{self._prefix}{scope}:{name}" for name in names for scope in SCOPES])
 
@@ -179,15 +179,15 @@ class FleetReader:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _read(self, keys: Sequence[str]) -> list[FleetHost | ForeignKey]:
-        found: list[FleetHost | ForeignKey] = []
+    async def _read(self, keys: Sequence[str]) -> list[FleetHost | UnreadableKey]:
+        found: list[FleetHost | UnreadableKey] = []
         hosts = []
         for key in keys:
             scope, _, name = key.removeprefix(self._prefix).partition(":")
             if name and scope in SCOPES:
                 hosts.append((key, scope, name))
             else:
-                found.append(ForeignKey(key, "it is the key of no host"))
+                found.append(UnreadableKey(key, "it is the key of no host"))
         replies = await self._bounded(self._replies([key for key, _, _ in hosts]))
         for (key, scope, name), reply in zip(hosts, replies, strict=True):
             host = _parsed(key, scope, name, reply)
@@ -246,14 +246,14 @@ def _is_of_a_key(error: Exception) -> bool:
     return isinstance(error, ResponseError) and not is_away(error) and not is_refusal(error)
 
 
-def _parsed(key: str, scope: str, name: str, reply: object) -> FleetHost | ForeignKey | None:
+def _parsed(key: str, scope: str, name: str, reply: object) -> FleetHost | UnreadableKey | None:
     """Return what a reply says of a host; None if nothing is known of it."""
     if isinstance(reply, Exception):
-        return ForeignKey(key, shortened(said(reply).removeprefix(_FOREIGN), _MOST_ERROR))
+        return UnreadableKey(key, shortened(said(reply).removeprefix(_FOREIGN), _MOST_ERROR))
     words = [text_of(word) for word in reply] if isinstance(reply, list) else []
     try:
         host = FleetHost.of(scope, name, words)
     except ValueError as error:
-        return ForeignKey(key, f"it holds no state of a host: {described(error)}")
+        return UnreadableKey(key, f"it holds no state of a host: {described(error)}")
     is_known = host.is_busy or host.asked_wall is not None or host.interval_s > 0.0
     return host if is_known else None
