@@ -346,6 +346,7 @@ async def test_a_script_that_is_killed_has_granted_nothing(fleet: Members, own_s
     finish(await waiting, 200)
 
 
+@pytest.mark.slow
 async def test_a_redis_that_loads_its_data_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
     pacer = fleet.member(link=fleet.link(own_server.url))
     await visit(pacer)
