@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -228,6 +229,22 @@ async def test_a_permission_that_is_taken_away_is_an_error(fleet: Members, redis
     assert len(aways(fleet)) == 1
 
 
+async def test_a_user_needs_no_more_than_the_permissions_that_are_listed(
+    fleet: Members, redis: Redis, server: RedisServer, prefix: str
+) -> None:
+    commands = ["evalsha", "eval", "script|load", "info", "publish", "subscribe", "unsubscribe"]
+    commands += ["time", "hgetall", "hset", "hdel", "pexpire"]
+    rules = [f"~{prefix}*", "resetchannels", f"&{prefix}*", *(f"+{name}" for name in commands)]
+    await command(redis, "ACL", "SETUSER", "least", "reset", "on", ">secret", *rules)
+    one, other = [fleet.member(link=fleet.link(server.url.replace("//", "//least:secret@"))) for _ in range(2)]
+    held = await one.start(wants())
+    waiting = asyncio.create_task(other.start(wants()))
+    await asyncio.sleep(0.2)
+    finish(held, 200)
+    finish(await asyncio.wait_for(waiting, 30.0), 200)
+    assert aways(fleet) == []
+
+
 @pytest.mark.usefixtures("quick_looks")
 async def test_an_eviction_policy_that_is_set_later_is_an_error(fleet: Members, own_server: RedisServer) -> None:
     pacer = fleet.member(link=fleet.link(own_server.url))
@@ -329,6 +346,7 @@ async def test_a_script_that_is_killed_has_granted_nothing(fleet: Members, own_s
     finish(await waiting, 200)
 
 
+@pytest.mark.slow
 async def test_a_redis_that_loads_its_data_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
     pacer = fleet.member(link=fleet.link(own_server.url))
     await visit(pacer)
@@ -498,3 +516,49 @@ async def test_who_asks_now_and_then_is_told_that_a_key_cannot_be_used(
         while isinstance(answer := pacer.try_start(wants()), NotYet):
             await asyncio.sleep(0.01)
     finish(answer, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_failover_of_sentinels_keeps_the_pace_and_goes_on(fleet: Members, own_server: RedisServer) -> None:
+    replica = RedisServer("--replicaof", "127.0.0.1", str(own_server.port), executable=own_server.executable)
+    monitor = f"""
+sentinel monitor fleet 127.0.0.1 {own_server.port} 1
+sentinel down-after-milliseconds fleet 1000
+sentinel failover-timeout fleet 6000
+"""
+    sentinel = RedisServer("--sentinel", config=monitor, executable=own_server.executable)
+    spans: list[tuple[float, float]] = []
+
+    async def crawl(pacer: FleetPacer) -> None:
+        while True:
+            permit = await pacer.start(wants())
+            began_mono = time.monotonic()
+            await asyncio.sleep(0.05)
+            spans.append((began_mono, time.monotonic()))
+            finish(permit, 200)
+
+    try:
+        async with client_of(sentinel) as observer, asyncio.timeout(60.0):
+            while not (await observer.info("sentinel"))["master0"]["slaves"]:
+                await asyncio.sleep(0.2)
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/fleet/0"
+        members = [fleet.member(link=fleet.link(url)) for _ in range(2)]
+        async with asyncio.TaskGroup() as group:
+            crawls = [group.create_task(crawl(pacer)) for pacer in members]
+            await asyncio.sleep(4.0)
+            own_server.kill()
+            at_loss = len(spans)
+            async with asyncio.timeout(60.0):
+                while len(spans) < at_loss + 10:
+                    await asyncio.sleep(0.2)
+            for task in crawls:
+                task.cancel()
+        spans.sort()
+        assert at_loss > 0
+        assert all(later[0] - earlier[1] >= 0.1 for earlier, later in pairwise(spans)), spans
+        assert len(aways(fleet)) <= 4, "each member reports the loss, and not each attempt"
+        await fleet.aclose()
+    finally:
+        sentinel.remove()
+        replica.remove()

@@ -101,7 +101,7 @@ async def test_an_interval_is_kept(
     assert was_noticed(fleet, "forward" if by_s > 0 else "back")
 
 
-@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+@pytest.mark.parametrize("by_s", [HOUR_S, pytest.param(-HOUR_S, marks=pytest.mark.slow)])
 async def test_a_request_under_way_keeps_the_others_away(
     fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
 ) -> None:
