@@ -74,24 +74,32 @@ async def crawl_with_one_killed(site: Site, server: RedisServer, code: str, stre
     """Start two processes, kill the first one amid the crawl, and return what the second one has logged."""
     client = redis.Redis(port=server.port)
     first = await start(code)
-    while not site.page_paths:
-        await asyncio.sleep(0.02)
-    second = await start(code)
+    processes = [first]
     try:
         async with asyncio.timeout(_MOST_S):
-            while len(site.page_paths) < PAGES // 3 or not in_hand(client, stream, first.pid):
+            await requested(site, 1)
+            second = await start(code)
+            processes.append(second)
+            await requested(site, PAGES // 3)
+            while not in_hand(client, stream, first.pid):
                 await asyncio.sleep(0.02)
             os.kill(first.pid, signal.SIGKILL)
             assert in_hand(client, stream, first.pid)
             _, log = await second.communicate()
-            await first.communicate()
     finally:
         client.close()
-        for process in (first, second):
+        for process in processes:
             if process.returncode is None:
                 process.kill()
+            await process.communicate()
     assert second.returncode == 0, log.decode()
     return log.decode()
+
+
+async def requested(site: Site, pages: int) -> None:
+    """Wait until so many pages were requested."""
+    while len(site.page_paths) < pages:
+        await asyncio.sleep(0.02)
 
 
 def in_hand(client: redis.Redis, stream: str, pid: int) -> int:
