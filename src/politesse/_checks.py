@@ -40,10 +40,14 @@ def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> 
         ConfigurationError: for the first that is not; a ConfigurationTypeError if it is no such number.
     """
     for name, (least, most) in ranges.items():
-        value = getattr(options, name)
-        check_number(name, value, f"{least:g} to {most:g}", whole=isinstance(least, int))
-        if not least <= value <= most:  # NaN is within no range
-            raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")
+        check_range(name, getattr(options, name), least, most)
+
+
+def check_range(name: str, value: float, least: float, most: float) -> None:
+    """Check one number as ``check_ranges`` does."""
+    check_number(name, value, f"{least:g} to {most:g}", whole=isinstance(least, int))
+    if not least <= value <= most:  # NaN is within no range
+        raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")
 
 
 def check_positive(name: str, value: float) -> None:
@@ -69,6 +73,14 @@ def check_wait(name: str, wait_s: float | None) -> None:
     check_number(name, wait_s, wanted)
     if not wait_s >= 0:  # NaN is not
         raise ConfigurationError(f"{name}={wait_s!r}: give {wanted}")
+
+
+def check_prefix(prefix: object) -> None:
+    """Raise ConfigurationError unless ``prefix`` can begin the keys of a Redis Cluster."""
+    if not isinstance(prefix, str):
+        raise wrong_type("prefix", prefix, "a text, as 'politesse:'")
+    if not prefix or not prefix.isprintable() or "{" in prefix:
+        raise ConfigurationError(f"prefix={prefix!r:.100}: give printable text without '{{', as 'politesse:'")
 
 
 def check_choice(name: str, value: object, choices: Collection[str | None], wanted: str) -> None:

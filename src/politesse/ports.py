@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from politesse._pacer_port import HostPace, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
 
@@ -22,6 +22,9 @@ __all__ = [
     "FetchResult",
     "Fetcher",
     "HostPace",
+    "Lease",
+    "LeaseHeld",
+    "LeasingStore",
     "PacedLine",
     "Pacer",
     "Permit",
@@ -31,6 +34,7 @@ __all__ = [
     "Store",
     "TurnRequest",
     "Validators",
+    "VersionedRecord",
 ]
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -232,6 +236,96 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close files and connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to fetch a file for all processes that share a store. It ends by itself unless it is renewed.
+
+    >>> Lease("0001799999999999", lasts_s=5.0).lasts_s
+    5.0
+
+    Attributes:
+        token: names it. It compares as text, greater than that of each earlier lease of the key (a fencing token).
+        lasts_s: how many seconds after it was granted or renewed it ends.
+    """
+
+    token: str
+    lasts_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHeld:
+    """Another process holds the lease.
+
+    >>> LeaseHeld(left_s=1.5).left_s
+    1.5
+
+    Attributes:
+        left_s: in how many seconds it ends, unless it is renewed.
+    """
+
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedRecord:
+    """A record, and its version.
+
+    >>> VersionedRecord("0001799999999999", b"record").record
+    b'record'
+
+    Attributes:
+        version: not empty; each record that is put under a key has another one.
+        record: as it was put.
+    """
+
+    version: str
+    record: bytes
+
+
+@runtime_checkable
+class LeasingStore(Store, Protocol):
+    """A Store that several processes share, and in which one of them at a time gets the lease to fetch a file.
+
+    A gate uses this if its store has all these methods. It fetches a robots.txt under the lease of its key, and puts
+    the answer under it, failures too; meanwhile the others wait for that record. A process that ends without a word
+    loses its leases when they end. Where a call fails, the gate fetches without a lease.
+    """
+
+    async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
+        """Return the record if it is of another version; otherwise a lease, or for how long another one holds it.
+
+        It is one step: no record is put between the look at it and the grant of the lease.
+
+        Args:
+            key: of the record.
+            version: which the caller has read; empty for none.
+
+        Raises:
+            StoreError: the store cannot do that now.
+        """
+
+    async def renew(self, leases: Mapping[str, Lease], /) -> None:
+        """Have leases, by key, last for their whole time from now on. One that was taken over is left alone.
+
+        Raises:
+            StoreError: they may not have been renewed.
+        """
+
+    async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
+        """Keep a record and end its lease; return False where another one was granted, or a record put, since then.
+
+        Raises:
+            StoreError: the record could not be written.
+        """
+
+    async def release(self, key: str, lease: Lease, /) -> None:
+        """End a lease without a record, unless it was taken over.
+
+        Raises:
+            StoreError: it ends by itself.
+        """
 
 
 class Resolver(Protocol):

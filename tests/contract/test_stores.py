@@ -7,6 +7,7 @@ import hashlib
 import pathlib
 import re
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.stores import MemoryStore, SqliteStore
+from politesse.stores.redis import RedisStore
+from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
@@ -48,9 +51,14 @@ def _of_the_guide(place: Path) -> Store:
     return store
 
 
+def _redis(place: Path, server: str) -> Store:
+    return RedisStore(shared_server(server).url, prefix=f"{place}:")
+
+
 # Each makes a store; those that keep records beyond the process keep them at the place.
 PERSISTENT: dict[str, Callable[[Path], Store]] = {
     "sqlite": _sqlite,
+    **{f"redis, {name}": partial(_redis, server=name) for name in EXECUTABLES},
 }
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": _memory,

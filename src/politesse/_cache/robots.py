@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._cache.cache import FileCache, FileFlight, Judged
 from politesse._cache.entry import Entry, FileRules
 from politesse._cache.fetching import fetch_guarded
+from politesse._cache.leased_records import LeasedRecords
 from politesse._cache.outcome import is_closed
 from politesse._cache.reading import ReadingThreads
 from politesse._cache.record_store import RecordStore
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.origin import Origin
+    from politesse.ports import Lease
 
+_NOT_DUE_S: Final = 1.0  # a record that is due sooner is no news for a refresh: clocks differ
 _PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # 5 ms at worst (thousands of lines, URLs as rules): more would be felt
 
 
@@ -46,6 +49,7 @@ class RobotsCache(FileCache[Entry]):
         clock: both clocks.
         publisher: receives RobotsFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
+        max_wait_s: how long to wait while another process fetches a file, in a store that leases.
 
     Attributes:
         fetches: how often robots.txt was fetched.
@@ -66,13 +70,19 @@ class RobotsCache(FileCache[Entry]):
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float] = random.random,
+        max_wait_s: float = 30.0,
     ) -> None:
         super().__init__(fetcher, options.policy(dialect), options.max_entries_bytes, clock, publisher, jitter)
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
         self.reading = ReadingThreads()
         self._dialect = dialect
-        self._store = RecordStore(store, publisher=publisher)
+        self._leased: LeasedRecords | None = None
+        if store is not None and store.leasing is not None:
+            self._leased = LeasedRecords(
+                store, store.leasing, max_wait_s=max_wait_s, clock=clock, publisher=publisher, jitter=jitter
+            )
+        self._store = self._leased or RecordStore(store, publisher=publisher)
         self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
@@ -104,13 +114,33 @@ class RobotsCache(FileCache[Entry]):
         return str(origin)
 
     async def _load(self, flight: FileFlight[Entry]) -> Record | None:
-        record = await self._store.load(flight.origin)
+        if self._leased is None:
+            record = await self._store.load(flight.origin)
+        else:
+            judge = partial(self._does, flight)
+            record, flight.found, flight.lease = await self._leased.load_or_lease(flight.origin, judge)
         if record is None or flight.forgotten:
             return self._remembered(flight)  # the backoff goes on even if the store lost the record
         return record
 
+    def _does(self, flight: FileFlight[Entry], record: Record) -> Judged | None:
+        """Return what a record of the store stands for, if that will do for a flight."""
+        judged = None if flight.forgotten else self._judged(flight, record)
+        if judged is None or not flight.refreshes:
+            return judged
+        held = judged.standing  # another process may have refreshed it
+        return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
+
     async def _save(self, flight: FileFlight[Entry], record: Record) -> None:
-        await self._store.save(flight.origin, record)
+        lease, flight.lease = flight.lease, None
+        if lease is None or self._leased is None:
+            await self._store.save(flight.origin, record)
+        else:
+            await self._leased.save_leased(flight.origin, record, lease)
+
+    def _let_go(self, origin: Origin, lease: Lease) -> None:
+        if self._leased is not None:
+            self._leased.let_go(origin, lease)
 
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
         return fetch_guarded(self._fetcher, request, self._publisher)

@@ -26,7 +26,7 @@ from politesse._gate.state import GateState
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
-from politesse._pacing.sharing import pacer_for
+from politesse._pacing.sharing import membership_of, pacer_for
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import Reservations
 from politesse._text import type_name
@@ -145,13 +145,19 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         options.user_agent, options.fetch, session=options.session, resolver=resolver
     )
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
-    store = _store(options.store, timeout_s=cache_options.store_timeout_s, clock=clock)
     fleet = FleetOptions(options.fleet) if isinstance(options.fleet, str) else options.fleet
+    membership = None if fleet is None else membership_of(fleet, clock)
+    store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
+    if store is not None and store.leasing is not None and fleet is None and pacing.scope != PER_PROCESS:
+        raise ConfigurationError(
+            f"store={options.store!r}: several processes share it, and each would have a pace of its own: a site would "
+            "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
+        )
     memory = None
     if store is not None and store.outlives:
         memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher)
     # The last that may raise: it joins the scope, which only the close of the gate leaves.
-    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, fleet=fleet)
+    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, membership=membership)
     total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
     cache = RobotsCache(
         PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
@@ -160,6 +166,7 @@ def assemble(options: GatekeeperOptions) -> GateParts:
         options=cache_options,
         clock=clock,
         publisher=publisher,
+        max_wait_s=total_timeout_s,
     )
     state = GateState(
         cache,
@@ -183,11 +190,18 @@ def assemble(options: GatekeeperOptions) -> GateParts:
     return GateParts(state, identity, files, tdm_files, reservations, purposes)
 
 
-def _store(given: Store | str | os.PathLike[str] | None, *, timeout_s: float, clock: Clock) -> GuardedStore | None:
-    """Return the store to keep records in; None for the memory of this process."""
-    if given is None:
+def _store(
+    given: Store | str | os.PathLike[str] | None, fleet: FleetOptions | None, *, timeout_s: float, clock: Clock
+) -> GuardedStore | None:
+    """Return the store to keep records in, by default that of the fleet; None for the memory of this process."""
+    if given is not None:
+        store = store_at(given, clock=clock) if isinstance(given, str | os.PathLike) else given
+    elif fleet is not None:
+        from politesse.stores.redis import RedisStore  # noqa: PLC0415 - an extra
+
+        store = RedisStore(fleet.url, prefix=fleet.prefix)
+    else:
         return None
-    store = store_at(given, clock=clock) if isinstance(given, str | os.PathLike) else given
     return GuardedStore(store, timeout_s=timeout_s, clock=clock)
 
 

@@ -64,10 +64,14 @@ class Gatekeeper(AgentView):
             ``"sqlite:///robots.db"``, relative, and ``"sqlite:////var/lib/robots.db"``, absolute. By default they are
             kept in the memory of this process, up to 64 MiB. A store that outlives the process also keeps what hosts
             have asked for: until when they are closed, and when each was last asked. It is closed with the gatekeeper.
+            A store that processes share, as a RedisStore, needs a ``fleet``, because each process would have a pace of
+            its own; ``PacingOptions(scope="process")`` says that this is intended.
         fleet: the Redis or Valkey by which all processes and machines that name it behave as one polite crawler: its
-            URL, as ``"redis://host:6379/0"``, or FleetOptions. It paces the requests of all of them together, and
-            nothing starts while it is away; what is in the cache is answered all the same. It needs the extra
-            ``redis``, and connects at the first turn.
+            URL, as ``"redis://host:6379/0"``, or FleetOptions. It needs the extra ``redis``, and connects when it is
+            first needed. It paces the requests of all of them together, so nothing starts while it is away, and keeps
+            what hosts have asked for. It is the store as well: each robots.txt is fetched once for all, and what is in
+            the memory of a process is answered while it is away. With ``store`` it sets the pace only: records are kept
+            there, as in a file of each machine, or in a RedisStore at a server that may evict them.
         session: an aiohttp session whose connector to borrow; nothing else of it is used.
         fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
         resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those

@@ -65,7 +65,7 @@ def pacer_for(
     resolver: Resolver | None = None,
     jitter: Callable[[], float] = random.random,
     memory: MemoryOf | None = None,
-    fleet: FleetOptions | None = None,
+    membership: Membership | None = None,
 ) -> Pacer:
     """Return the pacer of a gate.
 
@@ -77,13 +77,9 @@ def pacer_for(
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         memory: returns what keeps the states of the hosts, addresses or domains of a scope, which it is given by name;
             None to forget them with the process.
-        fleet: the Redis by which the requests of several processes are paced together; None for this process alone. It
-            keeps the states of the hosts, in place of ``memory``.
-
-    Raises:
-        ConfigurationError: the URL of ``fleet`` is none, or the extra ``redis`` is missing.
+        membership: of the fleet by which the requests of several processes are paced together; None for this process
+            alone. The fleet keeps the states of the hosts, in place of ``memory``.
     """
-    membership = None if fleet is None else _membership(fleet, clock)
 
     def make(publisher: Publisher, memory: MemoryOf | None) -> AnyPacer:
         def local(options: PacingOptions) -> LocalPacer:
@@ -97,14 +93,19 @@ def pacer_for(
             return ScopedPacer(options, scope, clock=clock, resolver=resolver, publisher=publisher)
         return scope(options)
 
-    if fleet is not None:
+    if membership is not None:
         memory = None
     if options.scope:
-        return SharedPacer(options, make, clock=clock, publisher=publisher, memory=memory, fleet=fleet)
+        return SharedPacer(options, make, clock=clock, publisher=publisher, memory=memory, membership=membership)
     return make(publisher, memory)
 
 
-def _membership(fleet: FleetOptions, clock: Clock) -> Membership:
+def membership_of(fleet: FleetOptions, clock: Clock) -> Membership:
+    """Return a membership of a fleet for one gate. Nothing connects before its first turn.
+
+    Raises:
+        ConfigurationError: the URL of the fleet is none, or the extra ``redis`` is missing.
+    """
     try:
         from politesse._pacing.fleet.membership import Membership  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -191,7 +192,7 @@ class SharedPacer:
         clock: the clocks and the timer.
         publisher: receives what the shared pacer publishes, for all gates.
         memory: see ``pacer_for``.
-        fleet: see ``pacer_for``.
+        membership: see ``pacer_for``.
     """
 
     def __init__(
@@ -202,14 +203,14 @@ class SharedPacer:
         clock: Clock,
         publisher: Publisher,
         memory: MemoryOf | None = None,
-        fleet: FleetOptions | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self._options = options
         self._clock = clock
         self._publisher = publisher
         self._make = make
         self._memory = memory
-        self._fleet = fleet
+        self._fleet = None if membership is None else membership.fleet
         self._is_mixed = isinstance(options.scope, MixedScope)
         self._gate = object()  # stands for this gate at the hosts that its options bind
         self._options_of: dict[str, PacingOptions] = {}  # of a MixedScope, by host

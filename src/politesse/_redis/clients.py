@@ -57,23 +57,49 @@ class _Location(NamedTuple):
     options: dict[str, Any]
 
 
-def redis_client(url: str, *, argument: str, retries: int = 0) -> Redis:
+def redis_client(
+    url: str, *, argument: str, timeout_s: float | None = None, max_connections: int | None = None
+) -> Redis:
     """Return a client of the server at a URL; it connects when it is used.
 
     Args:
         url: see the module.
         argument: its name in errors.
-        retries: how often a command is sent again after its connection was lost.
+        timeout_s: how long it may take to connect; None for what redis-py takes by default, for a reply as well. The
+            caller bounds the wait for a reply otherwise.
+        max_connections: how many it opens; redis-py refuses further calls. None for its default.
 
     Raises:
         ConfigurationError: it is no such URL.
     """
-    return _made(lambda: _redis_client(url, retries), url, argument)
+    options = _options(timeout_s, max_connections)
+    return _made(lambda: _redis_client(url, options), url, argument)
 
 
-def cluster_client(url: str, *, argument: str, retries: int = 0) -> RedisCluster:
-    """Return a client of the cluster of which nodes are at a URL, by its scheme a cluster or one server."""
-    return _made(lambda: _cluster_client(url, retries), url, argument)
+def cluster_client(
+    url: str, *, argument: str, timeout_s: float | None = None, max_connections: int | None = None
+) -> RedisCluster:
+    """Return a client of the cluster of which nodes are at a URL, by its scheme a cluster or one server.
+
+    Arguments and errors are those of ``redis_client``; ``max_connections`` counts for each node.
+    """
+    options = _options(timeout_s, max_connections)
+    return _made(lambda: _cluster_client(url, options), url, argument)
+
+
+async def close_client(client: Redis | RedisCluster) -> None:
+    """Close all its connections; raises what redis-py raises where one cannot be closed in time."""
+    if isinstance(client, RedisCluster):
+        await client.aclose()
+        # It closes nothing while it is not initialized, as after the loss of a node; but calls to other nodes that were
+        # under way at the loss may have connected since.
+        for nodes in ("nodes_cache", "startup_nodes"):
+            await client.nodes_manager.aclose(nodes)
+        return
+    await client.aclose()
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        await pool.sentinel_manager.aclose()
 
 
 def is_cluster(url: str) -> bool:
@@ -84,7 +110,8 @@ def is_cluster(url: str) -> bool:
 def name_of(client: Redis | RedisCluster) -> str:
     """Return the address of a server without a password; of a cluster, those of the nodes that are known."""
     if isinstance(client, RedisCluster):
-        return "redis://" + ",".join(sorted(node.name for node in client.get_nodes()))
+        nodes = client.get_nodes() or client.nodes_manager.startup_nodes.values()
+        return "redis://" + ",".join(sorted(node.name for node in nodes))
     pool = client.connection_pool
     if isinstance(pool, SentinelConnectionPool):
         return f"the Redis {pool.service_name!r} of a Sentinel"
@@ -108,43 +135,52 @@ def _made(make: Callable[[], Client], url: str, argument: str) -> Client:
     raise ConfigurationError(f"{argument}={shown!r:.50}: {_WANTED} ({problem})")
 
 
-def _redis_client(url: str, retries: int) -> Redis:
+def _redis_client(url: str, options: dict[str, Any]) -> Redis:
     kind = urlsplit(url).scheme.partition("+")[2]
     if kind == "sentinel":
-        client = _sentinel_client(url, retries)
+        client = _sentinel_client(url, options)
     elif kind:
         raise ValueError(f"no single server has a URL with +{kind}")
     else:
         parts = urlsplit(url)
         if parts.scheme != "unix":
             _check_database(parts.path)
-        client = Redis.from_url(url, retry=_retry(retries))
+        client = Redis.from_url(url, **options)
     # Nothing is sent: an option that is not known raises here.
     client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py gives it no types
     return client
 
 
-def _sentinel_client(url: str, retries: int) -> Redis:
-    hosts, service, options = _location(url, _SENTINEL_PORT)
+def _sentinel_client(url: str, options: dict[str, Any]) -> Redis:
+    hosts, service, stated = _location(url, _SENTINEL_PORT)
     if not service:
         raise ValueError("the service is missing, as in redis+sentinel://host:26379/service/0")
     of_sentinels = {
-        name.removeprefix(_SENTINEL_OPTION): options.pop(name)
-        for name in [name for name in options if name.startswith(_SENTINEL_OPTION)]
+        name.removeprefix(_SENTINEL_OPTION): stated.pop(name)
+        for name in [name for name in stated if name.startswith(_SENTINEL_OPTION)]
     }
-    of_sentinels |= {name: value for name, value in options.items() if name.startswith(("socket_", "ssl"))}
-    of_sentinels["retry"] = _retry(0)
-    sentinel = Sentinel(hosts, sentinel_kwargs=of_sentinels, **options)  # type: ignore[no-untyped-call] # as above
-    client: Redis = sentinel.master_for(service, retry=_retry(retries))
+    options = {**options, **stated}
+    of_sentinels |= {name: value for name, value in options.items() if name.startswith(("socket_", "ssl", "retry"))}
+    sentinel = Sentinel(hosts, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call] # as above
+    client: Redis = sentinel.master_for(service, **options)
     return client
 
 
-def _cluster_client(url: str, retries: int) -> RedisCluster:
+def _cluster_client(url: str, options: dict[str, Any]) -> RedisCluster:
     if not is_cluster(url):
-        return RedisCluster.from_url(url, retry=_retry(retries))
-    hosts, _, options = _location(url, _PORT)
+        return RedisCluster.from_url(url, **options)
+    hosts, _, stated = _location(url, _PORT)
     nodes = [ClusterNode(host, port) for host, port in hosts]
-    return RedisCluster(startup_nodes=nodes, retry=_retry(retries), **options)
+    return RedisCluster(startup_nodes=nodes, **{**options, **stated})
+
+
+def _options(timeout_s: float | None, max_connections: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
+    if timeout_s is not None:
+        options |= {"socket_connect_timeout": timeout_s, "socket_timeout": None}
+    if max_connections is not None:
+        options["max_connections"] = max_connections
+    return options
 
 
 def _location(url: str, port: int) -> _Location:
@@ -169,7 +205,3 @@ def _check_database(path: str) -> None:
     database = path.strip("/")
     if database and not (database.isascii() and database.isdigit()):  # redis-py would take 0
         raise ValueError(f"{database!r:.50} is no number of a database")
-
-
-def _retry(retries: int) -> Retry:
-    return Retry(NoBackoff(), retries)

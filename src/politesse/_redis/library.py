@@ -11,6 +11,7 @@ try:
     from redis.asyncio.retry import Retry
     from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
     from redis.backoff import NoBackoff
+    from redis.client import NEVER_DECODE
     from redis.exceptions import (
         AuthenticationError,
         AuthorizationError,
@@ -29,6 +30,7 @@ except ImportError as error:
     raise ImportError(f"{needs_extra('what processes share in a Redis', 'redis')} ({error})", name="redis") from error
 
 __all__ = [
+    "NEVER_DECODE",
     "AuthenticationError",
     "AuthorizationError",
     "ClusterDownError",

@@ -105,8 +105,8 @@ def check(
 
     With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
     fetched, fresh_until, fault}, age_s, not_before, note; and page with --page. With --host, another object for each
-    host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s,
-    fleet_wait {not_before, bound_by, held_by}, robots [{origin, result, status, fault, age_s, fetching, next_fetch}].
+    host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
+    [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
     """
     options = _gate_options(agent, timeout, store)
     run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page, with_hosts=host))

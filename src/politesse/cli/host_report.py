@@ -49,8 +49,8 @@ def host_record(status: HostStatus) -> dict[str, Any]:
         in_flight     how many turns are under way
         held_by       the URL of the oldest turn, or ""
         held_s        for how long that has been under way, in seconds
-        fleet_wait    {not_before, bound_by, held_by}: what the first request that waits waits for in the fleet; or null
         robots        [{origin, result, status, fault, age_s, fetching, next_fetch}], for each origin of the host
+        fleet_wait    {not_before, bound_by, held_by}: what the first request that waits waits for in the fleet; or null
 
     Times are ISO 8601 in UTC.
     """
@@ -65,8 +65,8 @@ def host_record(status: HostStatus) -> dict[str, Any]:
         "in_flight": status.in_flight,
         "held_by": status.held_by,
         "held_s": round(status.held_s, 3),
-        "fleet_wait": None if status.fleet_wait is None else _wait_record(status.fleet_wait),
         "robots": [_robots_record(robots) for robots in status.robots],
+        "fleet_wait": None if status.fleet_wait is None else _wait_record(status.fleet_wait),
     }
 
 

@@ -6,7 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.host_memory import PREFIX
+from politesse._constants import PACE_KEYS
 from politesse._text import counted, printable
 from politesse.cli.console import plain
 from politesse.cli.store_records import RecordReport
@@ -39,7 +39,7 @@ async def print_statistics(path: Path, out: Console, *, as_json: bool) -> int:
     async with _opened(path) as store:
         statistics = await store.statistics()
         async for stored in store.records():
-            hosts += stored.key.startswith(PREFIX)
+            hosts += stored.key.startswith(PACE_KEYS)
     robots = statistics.records - hosts
     moments = [None if wall is None else utc(wall) for wall in (statistics.oldest_wall, statistics.newest_wall)]
     if as_json:
@@ -67,7 +67,7 @@ async def show_origin(path: Path, url: str, out: Console, *, as_json: bool, with
     """
     origin = Origin.of(url)
     async with _opened(path) as store:
-        kept = [await store.stored(key) for key in (str(origin), f"{PREFIX}host/{origin.pacing_host}")]
+        kept = [await store.stored(key) for key in (str(origin), f"{PACE_KEYS}host/{origin.pacing_host}")]
     reports = [RecordReport.of(stored) for stored in kept if stored is not None]
     for report in reports:
         if as_json:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from politesse._cache.codec import decode
-from politesse._cache.host_memory import PREFIX, decode_state
+from politesse._cache.host_memory import decode_state
+from politesse._constants import PACE_KEYS
 from politesse._text import printable
 from politesse.errors import StoreError
 from politesse.verdict import utc
@@ -48,7 +49,7 @@ class RecordReport:
 
         Times are ISO 8601 in UTC.
         """
-        is_host = stored.key.startswith(PREFIX)
+        is_host = stored.key.startswith(PACE_KEYS)
         head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}
         try:
             if is_host:
@@ -94,7 +95,7 @@ class RecordReport:
 
 
 def _host(stored: StoredRecord) -> dict[str, Any]:
-    state = decode_state(stored.record, stored.key.removeprefix(PREFIX).partition("/")[2])
+    state = decode_state(stored.record, stored.key.removeprefix(PACE_KEYS).partition("/")[2])
     answers = state.answers
     is_closed = answers is not None and answers.closed_s > 0
     return {

@@ -178,7 +178,7 @@ async def test_host_as_json_has_its_documented_keys() -> None:
     assert verdict["url"] == f"{origin.base}/"
     assert list(host) == [
         *("host", "interval_s", "bound_by", "not_before", "closed_until", "closed_by"),
-        *("waiting", "in_flight", "held_by", "held_s", "robots"),
+        *("waiting", "in_flight", "held_by", "held_s", "robots", "fleet_wait"),
     ]
     assert (host["host"], host["interval_s"], host["bound_by"]) == ("127.0.0.1", 7.0, "crawl-delay")
     [robots] = host["robots"]

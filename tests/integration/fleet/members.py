@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,22 @@ from politesse._pacing.pace import PacingOptions
 from politesse._pacing.scoped import ScopedPacer
 from politesse.clock import SystemClock
 from politesse.events import Publisher
-from tests.support.pacing import Resolving
+from tests.support.pacing import Resolving, finish, wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse._pacing.fleet.messages import FleetWire
     from politesse.events import Event
+    from politesse.ports import Pacer
+
+
+async def visit(pacer: Pacer, status: int | None = 200) -> float:
+    """Make one request; return when it was permitted."""
+    permit = await pacer.start(wants())
+    started_mono = time.monotonic()
+    finish(permit, status)
+    return started_mono
 
 
 class Members:

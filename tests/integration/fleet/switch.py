@@ -1,4 +1,7 @@
-"""A proxy in front of Redis that moves its clients to another server without a word, as a failover behind it does."""
+"""A proxy in front of Redis that moves its clients to another server without a word, as a failover behind it does.
+
+It can also swallow what it should forward, as a machine on the way that has lost its power.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,18 @@ class Switch:
         for client in self._clients:
             await client.connect(port)
 
+    def swallow(self, *, published_only: bool = False) -> None:
+        """Forward nothing to the clients that are connected now; or only to those that have subscribed."""
+        for client in self._clients:
+            client.is_swallowed = client.has_subscribed or not published_only
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(writer)
         self._clients.append(client)
         await client.connect(self._backend_port)
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
+                client.has_subscribed = client.has_subscribed or b"SUBSCRIBE" in data.upper()
                 client.backend.write(data)
         client.close()
 
@@ -48,6 +57,7 @@ class _Client:
         self._writer = writer
         self._answers: asyncio.Task[None] | None = None
         self.backend: asyncio.StreamWriter
+        self.has_subscribed = self.is_swallowed = False
 
     async def connect(self, port: int) -> None:
         if self._answers is not None:
@@ -66,4 +76,5 @@ class _Client:
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65_536):
-            self._writer.write(data)
+            if not self.is_swallowed:
+                self._writer.write(data)

@@ -48,7 +48,9 @@ FULL: Final = (
     *(Host(f"quick{number:03}", 0.1, 0.02) for number in range(180)),
     *(Host(f"wide{number:03}", 0.1, 0.25, max_concurrent=3) for number in range(10)),
     *(Host(f"refusing{number:03}", 0.1, 0.02, refuses_every=9) for number in range(10)),
-    *(Host(f"slow{number:03}", 0.5, 3.0) for number in range(20)),
+    *(Host(f"slow{number:03}", 0.5, 3.0) for number in range(10)),
+    *(Host(f"long{number:03}", 0.5, 3.0) for number in range(10)),
+    *(Host(f"rare{number:03}", 2.0, 0.02) for number in range(2)),
 )
 
 

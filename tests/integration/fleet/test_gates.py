@@ -20,6 +20,7 @@ from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteSession, T
 from politesse.errors import ConfigurationError
 from politesse.events import FleetAway, FleetBack
 from politesse.options import FleetOptions, Limit
+from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA, Server, Site
 from tests.support.pacing import Resolving
@@ -113,6 +114,16 @@ async def test_two_processes_keep_one_pace(server: RedisServer, site: Site, kind
     assert min(after.started - before.ended for before, after in pairwise(pages)) >= 1.0
 
 
+async def test_gates_of_a_fleet_fetch_a_robots_txt_once(fleet: FleetOptions) -> None:
+    fetchers = [ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"}) for _ in range(3)]
+    gates = [Gatekeeper(UA, fetcher=fetcher, fleet=fleet) for fetcher in fetchers]
+    verdicts = await asyncio.gather(*(gate.check("https://example.com/private") for gate in gates))
+    for gate in gates:
+        await gate.aclose()
+    assert [verdict.allowed for verdict in verdicts] == [False, False, False]
+    assert sum(fetcher.count("https://example.com") for fetcher in fetchers) == 1
+
+
 async def test_gates_of_a_fleet_share_what_a_host_has_asked_for(fleet: FleetOptions) -> None:
     async with gate_of(fleet) as one, gate_of(fleet) as other:
         assert (await other.check(PAGE)).allowed  # it could not be fetched later
@@ -148,10 +159,10 @@ async def test_hosts_of_one_address_share_its_limit_in_the_fleet(fleet: FleetOpt
 async def test_gates_of_one_scope_share_their_connections(fleet: FleetOptions, redis: Redis) -> None:
     before = await connections(redis)
     pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, scope="crawl")
-    async with gate_of(fleet, pacing) as one:
+    async with gate_of(fleet, pacing, store=MemoryStore()) as one:
         await visit(one)
         alone = await connections(redis)
-        async with gate_of(fleet, pacing) as other:
+        async with gate_of(fleet, pacing, store=MemoryStore()) as other:
             await visit(other)
             assert await connections(redis) == alone > before
         await visit(one)

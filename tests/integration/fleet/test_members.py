@@ -23,59 +23,18 @@ from politesse._pacing.pace import Limit, PacingOptions
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import FleetAway, FleetBack, HostClosed
 from politesse.verdict import Bound, NotYet
-from tests.integration.fleet.members import Members
+from tests.integration.fleet.members import visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, shared_server
+from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from politesse.ports import Pacer
+    from tests.integration.fleet.members import Members
 
 pytestmark = pytest.mark.realtime
-
-
-@pytest.fixture(scope="module", params=EXECUTABLES)
-def server(request: pytest.FixtureRequest) -> RedisServer:
-    """Return a server that is older than any interval here."""
-    server = shared_server(request.param)
-    time.sleep(3.0)
-    return server
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"{token_hex(4)}:"
-
-
-@pytest.fixture
-async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
-    members = Members(lambda: RedisWire.of_url(server.url), prefix)
-    yield members
-    await members.aclose()
-
-
-@pytest.fixture
-def own_server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    server = RedisServer(*getattr(request, "param", ()))
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-async def redis(server: RedisServer) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server.url) as client:
-        yield client
-
-
-async def visit(pacer: Pacer, status: int | None = 200) -> float:
-    """Make one request; return when it was permitted."""
-    permit = await pacer.start(wants())
-    started_mono = time.monotonic()
-    finish(permit, status)
-    return started_mono
 
 
 # One pace

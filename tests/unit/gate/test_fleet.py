@@ -11,11 +11,14 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper, NotYet, PacingOptions
 from politesse.errors import ConfigurationTypeError
 from politesse.options import FleetOptions
+from politesse.stores import SqliteStore
+from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from tests.support.redis_servers import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 UA = "ExampleBot/1.0"
 PAGE = "https://example.com/page"
@@ -138,3 +141,30 @@ async def test_gates_of_one_scope_share_a_fleet(other: object) -> None:
 def test_fleet_and_a_pace_of_each_process_contradict_each_other() -> None:
     with pytest.raises(ConfigurationError, match=r"fleet= and PacingOptions\(scope='process'\) contradict each other"):
         gate_of("redis://127.0.0.1:1/0", pacing=PacingOptions(scope="process"))
+
+
+@pytest.mark.parametrize("scope", ["", "crawl"])
+def test_store_that_processes_share_needs_a_fleet(scope: str) -> None:
+    store = RedisStore("redis://:secret@127.0.0.1:1/0")
+    with pytest.raises(ConfigurationError, match="several processes share it, and each would have a pace") as raised:
+        gate_of(None, store=store, pacing=PacingOptions(scope=scope))
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "scope"), [(None, "process"), ("redis://127.0.0.1:1/0", ""), ("redis://127.0.0.1:1/0", "crawl")]
+)
+async def test_store_that_processes_share_goes_with_a_fleet_or_a_pace_that_is_meant_to_be_of_each(
+    fleet: str | None, scope: str
+) -> None:
+    async with gate_of(fleet, store=RedisStore("redis://127.0.0.1:1/0"), pacing=PacingOptions(scope=scope)) as gate:
+        assert (await gate.check(PAGE)).allowed
+
+
+async def test_store_beside_a_fleet_keeps_the_records(tmp_path: Path) -> None:
+    store = tmp_path / "robots.db"
+    async with gate_of("redis://127.0.0.1:1/0", store=store) as gate:
+        await gate.check(PAGE)
+    kept = SqliteStore(store)
+    assert [record.key async for record in kept.records()] == ["https://example.com"]
+    await kept.aclose()

@@ -7,7 +7,10 @@ many hosts share a round trip. There are two sorts of calls:
     post   the end of a request, a closing, a renewal: it is sent again after a loss, in its order, until it is answered
 
 A loss is: an error of a connection, no answer for ``timeout_s``, an error that says that the server cannot serve now,
-and another ``run_id`` than at the connection, which is looked at every few seconds.
+and a clock of the server that was set (``server_clock.py``). Every few seconds the link looks whether it is still the
+same server, by its ``run_id``, behind whatever stands between, and whether what it publishes still arrives. A script
+without effect on any host, the probe, is run then and at each connection: a server that cannot write, or permits this
+client less than it needs, is found out before a request depends on it.
 """
 
 from __future__ import annotations
@@ -15,11 +18,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from math import inf
 from random import random
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from politesse._pacing.fleet.faults import strange_message, unusable_key
 from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall, WireLost, microseconds
+from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.server_clock import ServerClocks
 from politesse._text import described
 from politesse.errors import ClosedError, ConfigurationError, PolitesseError
 from politesse.events import ComponentFailed, FleetAway, FleetBack
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.messages import FleetWire, Reply, Server
     from politesse._pacing.fleet.options import FleetOptions
-    from politesse._pacing.fleet.scripts import Script
     from politesse.clock import Clock
     from politesse.events import Publisher
 
@@ -38,11 +44,14 @@ T = TypeVar("T")
 HOLD_S: Final = 1.0
 """For how many seconds at least nothing starts after a connection: the others need time to connect as well."""
 
-_LOOK_S: Final = 5.0  # between two looks at the run_id
+_LOOK_S: Final = 5.0  # between two looks at the server
 _RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
 _MOST_CALLS: Final = 500  # in one batch
 _MOST_POSTED: Final = 100_000  # that wait for Redis to be back
+_MOST_UNUSABLE: Final = 1_000  # keys whose fault is remembered, to report it once
+_OPENING: Final = 5.0  # so many times the timeout: it takes a dozen round trips
+_PROBE: Final = "probe"
 _FLUSH_S: Final = 1.0  # that the last calls may take at the close
 
 
@@ -112,6 +121,12 @@ class FleetLink:
         self._tickets = 0
         self._known_since_mono = 0.0
         self._run_id = ""
+        self._unnoticed_s = 0.0
+        self._retry_s = _RETRY_S
+        self._clocks = ServerClocks()
+        self._echo = asyncio.Event()
+        self._unusable: set[str] = set()
+        self._reported_message = False
         self._away_since_mono: float | None = None
         self._fault: PolitesseError | None = None
         self._looks = False
@@ -128,10 +143,13 @@ class FleetLink:
         self._start()
 
     async def tried(self) -> None:
-        """Wait until the first attempt to connect has ended; raises ConfigurationError as ``check`` does."""
+        """Wait until the first attempt to connect has ended, or Redis counts as away; raises as ``check`` does."""
         self.check()
-        await self._tried.wait()
-        self.check()
+        if not self._tried.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.options.timeout_s):
+                    await self._tried.wait()
+            self.check()
 
     def ticket(self) -> str:
         """Return a new ticket."""
@@ -190,11 +208,12 @@ class FleetLink:
         self._work.set()
 
     async def _run(self) -> None:
-        retry_s = _RETRY_S
         while not (self._closed and not self.is_up):
             try:
-                self._found(await self._bounded(self._wire.open(f"{self.options.prefix}to:{self.owner}")))
-                retry_s = _RETRY_S
+                opening = self._wire.open(f"{self.options.prefix}to:{self.owner}")
+                server = await self._bounded(opening, _OPENING * self.options.timeout_s)
+                await self._probe()
+                self._found(server)
                 await self._serve()
             except ConfigurationError as error:
                 self._away(described(error))
@@ -211,23 +230,30 @@ class FleetLink:
                 await self._dropped(self._wire.drop())
             if self._closed:
                 return
-            await asyncio.sleep(retry_s * (1.0 + random()))  # noqa: S311 - it spreads retries
-            retry_s = min(2.0 * retry_s, _LONGEST_RETRY_S)
+            await asyncio.sleep(self._retry_s * (1.0 + random()))  # noqa: S311 - it spreads retries
+            self._retry_s = min(2.0 * self._retry_s, _LONGEST_RETRY_S)
 
     def _found(self, server: Server) -> None:
         now_mono = self._clock.monotonic()
         # A server that was there before this process knows the others' requests; one that has just started, and one
         # that was lost, may not.
-        self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
-        self._run_id, self._fault, self.is_up = server.run_id, None, True
+        self._known_since_mono = now_mono + self._unnoticed_s if self._run_id else now_mono - server.uptime_s
+        if server.run_id != self._run_id:
+            self._clocks.clear()
+        self._run_id, self._fault, self.is_up, self._unnoticed_s = server.run_id, None, True, 0.0
         waiting, self._outbox = self._outbox, deque()
         for member in self._members:
             member.found()
         self._outbox.extend(waiting)
-        if self._away_since_mono is not None:
-            self._publish(FleetBack(self._wire.name, now_mono - self._away_since_mono))
-            self._away_since_mono = None
         self._tried.set()
+
+    def _is_back(self) -> None:
+        """Note that the server has answered all that was sent since the connection."""
+        self._retry_s = _RETRY_S
+        if self._away_since_mono is not None:
+            away_s = self._clock.monotonic() - self._away_since_mono
+            self._away_since_mono = None
+            self._publish(FleetBack(self._wire.name, away_s))
 
     def _away(self, why: str) -> None:
         was_up, self.is_up = self.is_up, False
@@ -264,9 +290,11 @@ class FleetLink:
                     await self._look()
                 if self._outbox:
                     await self._exchange()
-                elif self._closed:
+                    continue
+                self._is_back()
+                if self._closed:
                     return
-                else:
+                if not self._outbox:
                     self._work.clear()
                     await self._work.wait()
         finally:
@@ -281,35 +309,74 @@ class FleetLink:
 
     async def _exchange(self) -> None:
         self._under_way = [self._outbox.popleft() for _ in range(min(len(self._outbox), _MOST_CALLS))]
-        replies = await self._bounded(self._wire.exchange([self._call(sent) for sent in self._under_way]))
+        replies = await self._run_scripts(self._under_way)
         under_way, self._under_way = self._under_way, []
         for sent, reply in zip(under_way, replies, strict=True):
             self._take(sent, reply)
 
+    async def _run_scripts(self, batch: list[_Sent]) -> list[Reply | Exception]:
+        sent_mono = self._clock.monotonic()
+        replies = await self._bounded(self._wire.exchange([self._call(sent) for sent in batch]))
+        for sent, reply in zip(batch, replies, strict=True):
+            if not isinstance(reply, Exception):
+                self._check_clock(sent.key, int(reply[2]), sent_mono)
+        return replies
+
+    async def _probe(self) -> None:
+        """Do what the scripts do, without an effect on any host, and publish to this process."""
+        self._echo.clear()
+        now_mono, keys = self._clock.monotonic(), self._wire.probe_keys(f"{self.options.prefix}{_PROBE}")
+        batch = [_Sent(Script.PROBE, key, (self.owner,), now_mono) for key in keys]
+        for sent, reply in zip(batch, await self._run_scripts(batch), strict=True):
+            if isinstance(reply, Exception):
+                raise unusable_key(sent.key, self._wire.name, reply)
+
+    def _check_clock(self, key: str, at_us: int, sent_mono: float) -> None:
+        """Raise WireLost if the clock that rules a key was set."""
+        jump_s = self._clocks.jump_s(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
+        if jump_s:
+            self._clocks.clear()
+            # Leases may have ended early. Their processes renew them as soon as they notice.
+            self._unnoticed_s = _LOOK_S + self.options.timeout_s
+            raise WireLost(f"its clock was set {'forward' if jump_s > 0 else 'back'} by {abs(jump_s):.1f} s")
+
     def _take(self, sent: _Sent, reply: Reply | Exception) -> None:
         if isinstance(reply, Exception):
-            fault = ConfigurationError(
-                f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {described(reply)}. "
-                "Remove it, or give the fleet another prefix"
-            )
-            fault.__cause__ = reply
+            fault = unusable_key(sent.key, self._wire.name, reply)
             if sent.answered is None:
-                self._publish(ComponentFailed(None, "pacer", fault))
+                if sent.key not in self._unusable and len(self._unusable) < _MOST_UNUSABLE:
+                    self._unusable.add(sent.key)
+                    self._publish(ComponentFailed(None, "pacer", fault))
             elif not sent.answered.done():
                 sent.answered.set_exception(fault)
-        elif sent.answered is None:
+            return
+        self._unusable.discard(sent.key)
+        if sent.answered is None:
             if reply[0] == "closed":
-                self._push(sent.key, reply)
+                self._push(sent.key, FleetAnswer.of(reply))
         elif not sent.answered.done():
             sent.answered.set_result(reply)
 
     async def _read(self) -> None:
         async for message in self._wire.pushes():
             key, *reply = message.split("\n")
-            self._push(key, reply)
+            if key.startswith(f"{self.options.prefix}{_PROBE}"):
+                self._echo.set()
+                continue
+            try:
+                answer = FleetAnswer.heard(reply, self.owner)
+            except ValueError as error:  # it has no effect
+                if not self._reported_message:
+                    self._reported_message = True
+                    channel = f"{self.options.prefix}to:{self.owner}"
+                    fault = strange_message(message, channel, self._wire.name, error)
+                    self._publish(ComponentFailed(None, "pacer", fault))
+            else:
+                self._check_clock(key, answer.at_us, -inf)
+                self._push(key, answer)
 
-    def _push(self, key: str, reply: Reply) -> None:
-        answer, name = FleetAnswer.of(reply), key.removeprefix(self.options.prefix)
+    def _push(self, key: str, answer: FleetAnswer) -> None:
+        name = key.removeprefix(self.options.prefix)
         for member in self._members:
             member.pushed(name, answer)
 
@@ -318,15 +385,19 @@ class FleetLink:
         self._work.set()
 
     async def _look(self) -> None:
-        """Look whether it is still the same server, behind whatever stands between."""
+        """Look whether it is still the same server, and whether what it publishes arrives."""
         self._looks = False
         server = await self._bounded(self._wire.server())
         if server.run_id != self._run_id:
+            self._unnoticed_s = _LOOK_S + self.options.timeout_s  # others look later
             raise WireLost("another server has taken its place")
+        await self._bounded(self._echo.wait(), lost="what it publishes does not arrive")
+        await self._probe()
 
-    async def _bounded(self, work: Awaitable[T]) -> T:
+    async def _bounded(self, work: Awaitable[T], timeout_s: float = 0.0, *, lost: str = "no answer") -> T:
+        timeout_s = timeout_s or self.options.timeout_s
         try:
-            async with asyncio.timeout(self.options.timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return await work
         except TimeoutError as error:
-            raise WireLost(f"no answer within {self.options.timeout_s:g} s") from error
+            raise WireLost(f"{lost} within {timeout_s:g} s") from error

@@ -27,12 +27,15 @@ class Membership:
         fleet: see FleetOptions.
         clock: the clocks and the timer.
 
+    Attributes:
+        fleet: see FleetOptions.
+
     Raises:
         ConfigurationError: its URL is none.
     """
 
     def __init__(self, fleet: FleetOptions, clock: Clock) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self._clock = clock
         self._wire = (ClusterWire if is_cluster(fleet.url) else RedisWire).of_url(fleet.url)
 
@@ -45,7 +48,7 @@ class Membership:
             make: makes the pacer of this process, for one scope.
             publisher: receives FleetAway, FleetBack and TurnExpired.
         """
-        link = FleetLink(self._wire, self._fleet, clock=self._clock, publisher=publisher)
+        link = FleetLink(self._wire, self.fleet, clock=self._clock, publisher=publisher)
 
         def scope(options: PacingOptions) -> FleetPacer:
             return FleetPacer(options, link, make, clock=self._clock, publisher=publisher)

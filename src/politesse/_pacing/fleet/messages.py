@@ -24,6 +24,10 @@ class WireLost(Exception):
     """Redis cannot be reached, does not answer in time, or cannot serve now."""
 
 
+class ForeignKey(Exception):
+    """A key holds what is not of politesse, or nonsense."""
+
+
 class ScriptCall(NamedTuple):
     """A script to run.
 
@@ -74,10 +78,21 @@ class FleetWire(Protocol):
         """
 
     async def server(self) -> Server:
-        """Return the server; raises WireLost."""
+        """Return the server; raises WireLost, and ConfigurationError if it would forget what it is given."""
 
     async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        """Run scripts in order; a script that fails has its error as reply. Raises WireLost."""
+        """Run scripts in order; a script that fails has its error as reply.
+
+        Raises:
+            WireLost: it is away.
+            ConfigurationError: it does not permit this client to do what a script does.
+        """
+
+    def clock_of(self, key: str, /) -> int:
+        """Return a number for the clock that rules a key."""
+
+    def probe_keys(self, key: str, /) -> list[str]:
+        """Return a key for each server that has keys, each beginning with ``key``."""
 
     def pushes(self) -> AsyncIterator[str]:
         """Return what is published to the channel; raises WireLost."""
@@ -118,14 +133,24 @@ class FleetAnswer(NamedTuple):
 
     @classmethod
     def of(cls, reply: Reply) -> FleetAnswer:
-        """Return what a reply says."""
+        """Return what a reply says; raises ValueError if it is none."""
         kind, ticket, at, wait, version, bound_by, *more = reply
+        if kind not in _KINDS or bound_by not in _BOUNDS or not all(map(_is_whole, (at, wait, version, *more[:3]))):
+            raise ValueError("it is no answer of politesse")
         at_us, wait_s, version_us = int(at), int(wait) / _US, int(version)
         if not more:
             return cls(kind, ticket, at_us, wait_s, version_us, bound_by)
         tolerance, backoff, fetch, held_by = more
         times = (int(tolerance) / _US, int(backoff) / _US, int(fetch) / _US)
         return cls(kind, ticket, at_us, wait_s, version_us, bound_by, *times, held_by)
+
+    @classmethod
+    def heard(cls, reply: Reply, owner: str) -> FleetAnswer:
+        """Return what a message says; raises ValueError if it is none for the process ``owner``."""
+        answer = cls.of(reply)
+        if answer.ticket and answer.ticket.partition(".")[0] != owner:
+            raise ValueError(f"it is for the process {answer.ticket.partition('.')[0]!r:.50}")
+        return answer
 
     @property
     def closed_by(self) -> Bound | None:
@@ -137,4 +162,11 @@ class FleetAnswer(NamedTuple):
         return own if self.bound_by == "interval" else Bound(self.bound_by or Bound.QUEUE)
 
 
+def _is_whole(word: str) -> bool:
+    return len(word) <= _DIGITS and word.isascii() and word.isdigit()
+
+
+_KINDS: Final = frozenset({"granted", "queued", "wait", "closed"})
+_BOUNDS: Final = frozenset({"", "interval", *(bound.value for bound in Bound)})
+_DIGITS: Final = 17  # of a time in microseconds
 _CLOSINGS: Final = frozenset({Bound.RETRY_AFTER.value, Bound.BACKOFF.value, Bound.RATE_LIMIT.value})

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from politesse._base_errors import ConfigurationTypeError
-from politesse._checks import check_ranges, wrong_type
+from politesse._checks import check_prefix, check_ranges
 from politesse._constants import DAY_S
 from politesse._text import masked_url, type_name
-from politesse.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,7 @@ class FleetOptions:
         )
         if not isinstance(self.url, str):  # its value may hold a password, whatever it is
             raise ConfigurationTypeError(f"url: give a text, as 'redis://host:6379/0', no {type_name(self.url)}")
-        if not isinstance(self.prefix, str):
-            raise wrong_type("prefix", self.prefix, "a text, as 'politesse:'")
-        if not self.prefix or not self.prefix.isprintable() or "{" in self.prefix:
-            raise ConfigurationError(f"prefix={self.prefix!r:.100}: give printable text without '{{', as 'politesse:'")
+        check_prefix(self.prefix)
 
     def __repr__(self) -> str:
         others = "".join(f", {one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.name != "url")

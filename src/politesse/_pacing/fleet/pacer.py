@@ -220,7 +220,7 @@ class FleetPacer:
 
     def lost(self) -> None:
         """Void all grants that are not used yet."""
-        self._reserver.wake()
+        self._reserver.lost()
 
     def found(self) -> None:
         """Make known again what is under way, and which hosts are closed."""

@@ -77,6 +77,12 @@ class Reserver:
         for reservation in self.reserving:
             reservation.wake()
 
+    def lost(self) -> None:
+        """Void all answers. When a host was closed counts from the next ones: they may be by another clock."""
+        for line in self._lines.values():
+            line.version = 0
+        self.wake()
+
     def pushed(self, host: str, answer: FleetAnswer) -> None:
         """Take a message about a host."""
         if answer.kind == "closed":

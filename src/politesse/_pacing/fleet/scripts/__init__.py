@@ -13,9 +13,15 @@ class Script(StrEnum):
     RELEASE = "release"
     CLOSE = "close"
     RENEW = "renew"
+    PROBE = "probe"
 
     @property
     def source(self) -> str:
         """Its text, after that of the functions that all share."""
-        here = files(__name__)
-        return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in ("state", self.value))
+        return source_of(self.value)
+
+
+def source_of(name: str) -> str:
+    """Return the text of a script, after that of the functions that all share."""
+    here = files(__name__)
+    return "\n".join(here.joinpath(f"{one}.lua").read_text("utf-8") for one in ("state", name))

@@ -3,10 +3,11 @@
 -- ARGV[4] the process that closes it, [5] for how long; 0 only asks. [6] by what, [7] backoff of pages and [8] of
 -- robots.txt.
 
-local closed = posted + tonumber(ARGV[5])
-if tonumber(ARGV[5]) > 0 then
-    set('backoff', math.max(get('backoff'), tonumber(ARGV[7])))
-    set('fetch', math.max(get('fetch'), tonumber(ARGV[8])))
+local closed = posted + duration(ARGV[5])
+if closed > posted then
+    claim()
+    set('backoff', math.max(get('backoff'), duration(ARGV[7])))
+    set('fetch', math.max(get('fetch'), duration(ARGV[8])))
     if closed > get('closed') then
         set('closed', closed)
         set('why', ARGV[6])

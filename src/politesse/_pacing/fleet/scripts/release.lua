@@ -5,6 +5,7 @@
 -- pages and [9] of robots.txt after the answer. [10] when the request was granted.
 
 local ticket = ARGV[4]
+claim()
 if ARGV[5] == 'back' then
     take_back(ticket)
     for i, waiting in ipairs(queue) do
@@ -21,11 +22,11 @@ else
         set('mark', '')
     end
     if tonumber(ARGV[7]) >= 0 then
-        set('pace', tonumber(ARGV[7]))
+        set('pace', duration(ARGV[7]))
         -- What was granted before the last refusal says nothing of the time after it.
         local knows = tonumber(ARGV[10]) >= get('version')
-        set('backoff', knows and tonumber(ARGV[8]) or math.max(get('backoff'), tonumber(ARGV[8])))
-        set('fetch', knows and tonumber(ARGV[9]) or math.max(get('fetch'), tonumber(ARGV[9])))
+        set('backoff', knows and duration(ARGV[8]) or math.max(get('backoff'), duration(ARGV[8])))
+        set('fetch', knows and duration(ARGV[9]) or math.max(get('fetch'), duration(ARGV[9])))
     end
 end
 serve('')

@@ -2,6 +2,7 @@
 --
 -- ARGV[4] ticket, [5] for how long, [6] URL.
 
-set_lease(ARGV[4], now + tonumber(ARGV[5]), ARGV[6])
+claim()
+set_lease(ARGV[4], now + duration(ARGV[5]), url_of(ARGV[6]))
 write()
 return {'renewed', ARGV[4], text(now)}

@@ -7,13 +7,14 @@
 
 local e = {
     ticket = ARGV[4],
-    interval = tonumber(ARGV[5]),
-    slack = tonumber(ARGV[6]),
-    tolerance = tonumber(ARGV[7]),
+    interval = duration(ARGV[5]),
+    slack = duration(ARGV[6]),
+    tolerance = duration(ARGV[7]),
     most = tonumber(ARGV[8]),
-    lease = tonumber(ARGV[9]),
-    url = ARGV[10],
+    lease = duration(ARGV[9]),
+    url = url_of(ARGV[10]),
 }
+claim()
 set('longest', math.max(get('longest'), e.interval))
 if get('backoff') + get('fetch') > 0 and now > get('closed') + math.max(get('backoff'), get('fetch')) and now > get('last') + e.interval then
     set('backoff', 0)

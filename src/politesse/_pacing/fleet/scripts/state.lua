@@ -2,11 +2,12 @@
 --
 -- The key is a hash. All times are microseconds of this server's clock, and nothing but this server's clock counts:
 --
---   format        1; another hash under this key is foreign, and an error
+--   format        1; another hash under this key is foreign, and an error, as is one in which a field holds nonsense
+--   seen          when the key was written last; a clock that shows less has been set back
 --   last          when the host was asked last: the end of the last request, or the start where several may run at once
 --   late          by how much that start may be later than `last` says
 --   mark          the ticket whose grant set `last`; empty after the end of a request
---   before        the `last` and the `late` that giving that ticket back restores
+--   before        the `last` that giving that ticket back restores; `before_late` is its `late`
 --   closed, why   until when the host is closed, and by what
 --   version       when it was closed last: a grant that is older than that is void
 --   backoff       for how long the last refusal of a page would close it; `fetch` is the one of robots.txt
@@ -20,12 +21,27 @@
 -- ARGV[1] is what the name of a channel begins with. ARGV[2] is 1 if PUBLISH returns the number of all receivers, which
 -- it does not in a cluster. ARGV[3] is for how long the call has waited to be sent: what it reports is as old as that.
 
+if redis.replicate_commands then
+    redis.replicate_commands() -- a Redis before 7 with lua-replicate-commands no would refuse to write after TIME
+end
+
 local key = KEYS[1]
 local channels, counts_receivers = ARGV[1], ARGV[2] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local posted = now - tonumber(ARGV[3])
 local KEPT = 600 * 1000000 -- a pace that is learnt later binds for so long after a request
+local MOST = 2 ^ 53 -- the whole numbers up to it are exact: microseconds since 1970 until the year 2255
+local LONGEST = 100 * 366 * 86400 * 1000000 -- a wait; the time at its end is exact, too
+local AHEAD = 3 * 86400 * 1000000 -- no start and no lease ends later than that: both are within a day or two
+local MOST_URL = 500 -- bytes of a URL that are kept, to name what is under way
+
+local YEAR = 366 * 86400 * 1000000 -- a clock that has been set back by more is nonsense
+
+local NUMBERS = {
+    'seen', 'last', 'late', 'before', 'before_late', 'closed', 'version', 'backoff', 'fetch', 'longest', 'pace',
+}
+local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true}
 
 local state, leases, in_flight = {}, {}, 0
 local queue, changed = {}, {}
@@ -34,12 +50,27 @@ local function text(number)
     return string.format('%.0f', number)
 end
 
+-- Returns a whole number, not below 0; nil for all else that Lua would take for one, as `nan`, `inf` or `0x1f`.
+local function whole(digits)
+    local value = digits and string.find(digits, '^%d+$') and tonumber(digits)
+    return value and value <= MOST and value or nil
+end
+
+-- Returns an argument that is a duration.
+local function duration(argument)
+    return math.min(tonumber(argument), LONGEST)
+end
+
+local function url_of(argument)
+    return (string.gsub(string.sub(argument, 1, MOST_URL), '%c', ' '))
+end
+
 local function get(name)
     return tonumber(state[name] or '0')
 end
 
 local function set(name, value)
-    state[name] = type(value) == 'number' and text(value) or value
+    state[name] = type(value) == 'number' and text(math.min(value, MOST)) or value
     changed[name] = true
 end
 
@@ -59,43 +90,94 @@ local function drop_lease(ticket)
     end
 end
 
--- Reads the key; returns whether it is ours.
+-- Returns the name of a field that holds nonsense. What Lua would compute with that might open the host.
+local function nonsense_in_numbers(limit)
+    for _, name in ipairs(NUMBERS) do
+        if state[name] and not whole(state[name]) then
+            return name
+        end
+    end
+    for _, name in ipairs({'last', 'before'}) do
+        if get(name) > limit then
+            return name
+        end
+    end
+    return get('seen') > now + YEAR and 'seen' or get('closed') > 0 and not CLOSINGS[state.why] and 'why' or nil
+end
+
+-- Reads the leases and the queue; returns the name of a field that holds nonsense.
+local function read_requests(limit)
+    for name, value in pairs(state) do
+        local ticket = string.match(name, '^lease:(.+)$')
+        if ticket then
+            leases[ticket] = whole(string.match(value, '^(%d+) '))
+            if not leases[ticket] or leases[ticket] > limit then
+                return 'lease'
+            end
+            in_flight = in_flight + 1
+        end
+    end
+    for line in string.gmatch(state.queue or '', '[^\n]+') do
+        local ticket, interval, slack, tolerance, most, lease, url =
+            string.match(line, '^([^%s.]+%.%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+        local e = {
+            ticket = ticket,
+            interval = whole(interval),
+            slack = whole(slack),
+            tolerance = whole(tolerance),
+            most = whole(most),
+            lease = whole(lease),
+            url = url,
+        }
+        if not (ticket and e.interval and e.slack and e.tolerance and e.most and e.lease) then
+            return 'queue'
+        end
+        queue[#queue + 1] = e
+    end
+end
+
+-- Takes what was written by a clock that has been set back since as if it had been written just now: what has to wait
+-- waits for as long as it had to then, and nothing starts early.
+local function follow_clock()
+    local ahead = get('seen') - now
+    if ahead <= 0 then
+        return
+    end
+    for _, name in ipairs({'last', 'before', 'version'}) do
+        set(name, math.min(get(name), now))
+    end
+    set('closed', math.max(0, get('closed') - ahead))
+    for ticket, expiry in pairs(leases) do
+        set_lease(ticket, expiry - ahead, string.match(state['lease:' .. ticket], '^%d+ (.*)$'))
+    end
+end
+
+-- Reads the key; returns what is wrong with it.
 local function read()
     local stored = redis.call('HGETALL', key)
     for i = 1, #stored, 2 do
         state[stored[i]] = stored[i + 1]
     end
     if #stored > 0 and state.format ~= '1' then
-        return false
+        return 'the key holds a hash that is not of politesse'
     end
-    local expired = {}
-    for name, value in pairs(state) do
-        local ticket = string.match(name, '^lease:(.+)$')
-        if ticket then
-            leases[ticket] = tonumber(string.match(value, '^%d+'))
-            in_flight = in_flight + 1
-            if leases[ticket] <= now then
-                expired[#expired + 1] = ticket
-            end
+    local limit = math.max(now, whole(state.seen) or 0) + AHEAD
+    local nonsense = nonsense_in_numbers(limit) or read_requests(limit)
+    if nonsense then
+        return 'the key holds nonsense in its field ' .. nonsense
+    end
+    follow_clock()
+    for ticket, expiry in pairs(leases) do
+        if expiry <= now then
+            drop_lease(ticket)
         end
     end
-    for _, ticket in ipairs(expired) do
-        drop_lease(ticket)
-    end
-    for line in string.gmatch(state.queue or '', '[^\n]+') do
-        local ticket, interval, slack, tolerance, most, lease, url =
-            string.match(line, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-        queue[#queue + 1] = {
-            ticket = ticket,
-            interval = tonumber(interval),
-            slack = tonumber(slack),
-            tolerance = tonumber(tolerance),
-            most = tonumber(most),
-            lease = tonumber(lease),
-            url = url,
-        }
-    end
-    return true
+end
+
+-- Says that the key is written now. It comes before all else that has an effect: a server that cannot write, as for want
+-- of memory, refuses this one, and nothing has happened.
+local function claim()
+    redis.call('HSET', key, 'format', '1', 'seen', text(now))
 end
 
 -- Writes what has changed, and when the key expires.
@@ -110,7 +192,6 @@ local function write()
     if line ~= state.queue then
         set('queue', line)
     end
-    set('format', '1')
     for name in pairs(changed) do
         if state[name] then
             redis.call('HSET', key, name, state[name])
@@ -122,7 +203,7 @@ local function write()
     for _, lease_expiry in pairs(leases) do
         expiry = math.max(expiry, lease_expiry)
     end
-    redis.call('PEXPIRE', key, text(math.ceil((expiry - now) / 1000)))
+    redis.call('PEXPIRE', key, text(math.ceil(math.min(expiry - now, LONGEST) / 1000)))
 end
 
 -- Returns when a request may start, and what binds that.
@@ -213,6 +294,7 @@ local function serve(caller)
     return own
 end
 
-if not read() then
-    return redis.error_reply('FOREIGN the key holds a hash that is not of politesse')
+local wrong = read()
+if wrong then
+    return redis.error_reply('FOREIGN ' .. wrong)
 end

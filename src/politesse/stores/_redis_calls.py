@@ -1,0 +1,202 @@
+"""Calls to one Redis or cluster, from any event loop.
+
+Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has a client of its
+own. It is closed by ``aclose``, or with its loop: ``asyncio.run()`` ends the asynchronous generators of its loop before
+it closes that, and each client is held by such a generator.
+
+A call takes one of ``max_connections`` places, and so one connection: the others wait, in the order in which they came.
+redis-py would refuse them. A call that is cancelled or late while its reply is under way has its connection closed by
+redis-py, so that no other call reads that reply. Nothing is sent twice: redis-py does not try again here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from politesse._redis.clients import close_client, cluster_client, is_cluster, name_of, redis_client
+from politesse._redis.library import NEVER_DECODE, NoScriptError, Redis
+from politesse._redis.servers import FAILURES, REFUSED, refused
+from politesse._text import described
+from politesse.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from politesse._redis.library import RedisCluster
+    from politesse.stores._redis_scripts import StoreScript
+
+    Client = Redis | RedisCluster
+    Call = tuple[bytes, tuple[str | int, ...]]  # a key, and the arguments
+
+Result = TypeVar("Result")
+
+_FOREIGN: Final = ("FOREIGN", "WRONGTYPE")  # the second comes from a script with words before it
+_PIPELINE: Final = 500  # scripts that are sent together
+
+
+class _Connections:
+    """Those of one event loop.
+
+    Attributes:
+        client: opens them when they are needed.
+        places: how many more calls may be made.
+        keeper: closes them when it ends.
+        idle: set while no call is under way.
+        calls: how many are under way, those that wait for a place included.
+    """
+
+    __slots__ = ("calls", "client", "idle", "keeper", "places")
+
+    def __init__(self, client: Client, places: int) -> None:
+        self.client = client
+        self.places = asyncio.Semaphore(places)
+        self.idle = asyncio.Event()
+        self.calls = 0
+        self.keeper: AsyncGenerator[None, None] | None = None
+
+
+class RedisCalls:
+    """See the module.
+
+    Args:
+        url: of the server; see ``politesse._redis.clients``.
+        timeout_s: how long one call may take, the wait for its place not counted.
+        max_connections: how many calls are under way at once, in each event loop.
+
+    Attributes:
+        name: the address of the server, without a password.
+
+    Raises:
+        ConfigurationError: the URL is none.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float, max_connections: int) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+        self._max_connections = max_connections
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Connections] = {}
+        self._closed = False
+        self._pid = os.getpid()
+        self.name: Final = name_of(self._client())
+
+    async def get(self, key: bytes) -> bytes | None:
+        """Return the value at a key."""
+        found: bytes | None = await self._run(
+            key, lambda client: client.execute_command("GET", key, **{NEVER_DECODE: True})
+        )
+        return found
+
+    async def run(self, script: StoreScript, keys: Sequence[bytes], *args: str | int | bytes) -> Any:  # noqa: ANN401
+        """Return what a script returns.
+
+        Raises:
+            StoreError: the server is away, refuses this client or is late; or there is something else at a key.
+        """
+
+        async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
+            options = {NEVER_DECODE: True}
+            try:
+                return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args, **options)
+            except NoScriptError:
+                return await client.execute_command("EVAL", script.source, len(keys), *keys, *args, **options)
+
+        return await self._run(keys[0], evaluate)
+
+    async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
+        """Run a script once for each key with its arguments; what a single one of them returns does not count."""
+        if is_cluster(self._url):
+            await asyncio.gather(*(self.run(script, [key], *args) for key, args in calls))
+            return
+        for start in range(0, len(calls), _PIPELINE):
+            some = calls[start : start + _PIPELINE]
+            await self._run(some[0][0], partial(_run_together, script=script, calls=some))
+
+    async def aclose(self) -> None:
+        """Finish the calls under way in this event loop, and close its connections. Later calls raise StoreError."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        connections = self._by_loop.get(loop)
+        if connections is None or os.getpid() != self._pid:
+            return
+        if connections.calls:
+            await connections.idle.wait()
+        if self._by_loop.get(loop) is connections and connections.keeper is not None:
+            del self._by_loop[loop]  # another task that closes the store does not close them twice
+            await connections.keeper.aclose()
+
+    def _client(self) -> Client:
+        make = cluster_client if is_cluster(self._url) else redis_client
+        return make(self._url, argument="url", timeout_s=self._timeout_s, max_connections=self._max_connections)
+
+    async def _run(self, key: bytes, work: Callable[[Client], Awaitable[Result]]) -> Result:
+        connections = await self._of_this_loop()
+        connections.calls += 1
+        connections.idle.clear()
+        try:
+            async with connections.places:
+                return await self._bounded(key, work(connections.client))
+        finally:
+            connections.calls -= 1
+            if not connections.calls:
+                connections.idle.set()
+
+    async def _bounded(self, key: bytes, work: Awaitable[Result]) -> Result:
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                return await work
+        except FAILURES as error:
+            if limit.expired():
+                raise StoreError(f"Redis at {self.name}: no answer within {self._timeout_s:g} s") from error
+            raise self._failure(key, error) from error
+
+    def foreign(self, key: bytes, problem: str) -> StoreError:
+        """Return the error for a key at which there is something else."""
+        shown = key.decode(errors="backslashreplace")
+        return StoreError(
+            f"the key {shown!r:.200} of Redis at {self.name} holds no record of politesse ({problem}). "
+            "It is left as it is: remove it, or give the store another prefix"
+        )
+
+    def _failure(self, key: bytes, error: Exception) -> StoreError:
+        if isinstance(error, REFUSED):
+            return StoreError(str(refused(self.name, error)))
+        if any(word in str(error)[:100] for word in _FOREIGN):
+            return self.foreign(key, described(error))
+        return StoreError(f"Redis at {self.name}: {described(error)}")
+
+    async def _of_this_loop(self) -> _Connections:
+        if self._closed:
+            raise StoreError(f"the store at {self.name} is closed")
+        if os.getpid() != self._pid:
+            if self._by_loop:
+                raise StoreError(f"the store at {self.name} was used in process {self._pid}, before the fork")
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        connections = self._by_loop.get(loop)
+        if connections is None:
+            connections = self._by_loop[loop] = _Connections(self._client(), self._max_connections)
+            connections.keeper = self._keep(loop, connections.client)
+            await anext(connections.keeper)  # from its first step on the event loop knows it
+        return connections
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop, client: Client) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self._by_loop.pop(loop, None)
+            with suppress(*FAILURES):  # a connection that was lost
+                async with asyncio.timeout(self._timeout_s):
+                    await close_client(client)
+
+
+async def _run_together(client: Client, *, script: StoreScript, calls: Sequence[Call]) -> None:
+    pipeline = client.pipeline(transaction=False)
+    for key, args in calls:
+        # Not EVALSHA: it would have to be tried again where the server does not know the script any more.
+        pipeline.execute_command("EVAL", script.source, 1, key, *args)
+    await pipeline.execute(raise_on_error=False)

@@ -1,0 +1,7 @@
+-- Deletes a record.
+-- KEYS: the record.
+
+if not version_at(KEYS[1]) then
+  return foreign()
+end
+return redis.call('DEL', KEYS[1])

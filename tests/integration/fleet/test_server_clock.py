@@ -1,0 +1,166 @@
+"""The clock of Redis is set while a fleet is at work: nothing starts early for it, and nothing waits for that long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from politesse._pacing.fleet import link as link_module
+from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.pace import PacingOptions
+from politesse.errors import TooFar
+from politesse.events import FleetAway
+from politesse.verdict import NotYet
+from tests.integration.fleet.members import visit
+from tests.support.pacing import HOST, finish, wants
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.fleet.scripts import Script
+    from tests.integration.fleet.members import Members
+    from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.realtime
+
+LOOK_S: Final = 0.3
+HOUR_S: Final = 3_600
+SHIFTED_TIME: Final = """
+local server, shift = redis, redis.call('GET', '%s') or '0'
+local redis = setmetatable({call = function(name, ...)
+    if name == 'TIME' then
+        local time = server.call('TIME')
+        return {time[1] + tonumber(shift), time[2]}
+    end
+    return server.call(name, ...)
+end}, {__index = server})
+"""
+
+
+class ShiftedWire(RedisWire):
+    """Has scripts add to their time what a key holds, in seconds."""
+
+    shift_key = ""
+
+    def _source(self, script: Script) -> str:
+        return SHIFTED_TIME % self.shift_key + super()._source(script)
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "_LOOK_S", LOOK_S)
+
+
+@pytest.fixture
+def members(fleet: Members, server: RedisServer, prefix: str, request: pytest.FixtureRequest) -> list[FleetPacer]:
+    wires = [ShiftedWire.of_url(server.url) for _ in range(2)]
+    for wire in wires:
+        wire.shift_key = f"{prefix}shift"
+    options = PacingOptions(adaptive_factor=0.0, **getattr(request, "param", {"min_delay_s": 0.1}))
+    return [fleet.member(options, fleet.link_of(wire)) for wire in wires]
+
+
+async def set_clock(redis: Redis, prefix: str, by_s: int) -> None:
+    await redis.set(f"{prefix}shift", by_s)
+
+
+def was_noticed(fleet: Members, way: str) -> bool:
+    return any(f"its clock was set {way} by" in event.error for event in fleet.events if isinstance(event, FleetAway))
+
+
+async def test_a_clock_that_is_right_is_never_reported(fleet: Members, members: list[FleetPacer]) -> None:
+    for _ in range(10):
+        for pacer in members:
+            await visit(pacer)
+    await asyncio.sleep(2 * LOOK_S)
+    assert fleet.events == []
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, -1))])
+@pytest.mark.parametrize("members", [{"min_delay_s": 3.0}], indirect=True)
+async def test_an_interval_is_kept(
+    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
+) -> None:
+    one, other = members
+    await other.closed_until(HOST)
+    await visit(one)
+    ended_mono = time.monotonic()
+    await set_clock(redis, prefix, by_s)
+    finish(await other.start(wants(), 15.0), 200)
+    assert time.monotonic() - ended_mono >= 3.0
+    assert was_noticed(fleet, "forward" if by_s > 0 else "back")
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+async def test_a_request_under_way_keeps_the_others_away(
+    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
+) -> None:
+    one, other = members
+    held = await one.start(wants())
+    await other.closed_until(HOST)
+    await set_clock(redis, prefix, by_s)
+    with pytest.raises(TooFar):  # its process looks, and renews its lease, before the other one may start
+        await other.start(wants(), 6.0)
+    finish(held, 200)
+    finish(await other.start(wants(), 5.0), 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+@pytest.mark.parametrize("members", [{"min_delay_s": 0.1, "backoff_min_s": 6.0}], indirect=True)
+async def test_a_closed_host_stays_closed_and_no_longer_than_that(
+    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
+) -> None:
+    one, other = members
+    await other.closed_until(HOST)
+    await visit(one, 429)
+    refused_mono = time.monotonic()
+    await set_clock(redis, prefix, by_s)
+    finish(await other.start(wants(), 30.0), 200)
+    assert 5.9 <= time.monotonic() - refused_mono <= 25.0
+
+
+async def test_who_waits_in_line_is_served_after_the_clock_was_set_back(
+    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str
+) -> None:
+    one, other = members
+    held = await one.start(wants())
+    waiting = asyncio.create_task(other.start(wants()))
+    await asyncio.sleep(0.2)
+    await set_clock(redis, prefix, -HOUR_S)
+    await asyncio.sleep(0.2)
+    finish(held, 200)
+    ended_mono = time.monotonic()
+    finish(await asyncio.wait_for(waiting, 20.0), 200)
+    assert time.monotonic() - ended_mono >= 0.1
+
+
+async def test_a_fleet_that_starts_after_the_clock_was_set_back_waits_no_longer_than_an_interval(
+    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str
+) -> None:
+    await set_clock(redis, prefix, HOUR_S)
+    one, other = members
+    await visit(one)
+    await one.aclose()
+    await set_clock(redis, prefix, 0)
+    finish(await other.start(wants(), 5.0), 200)
+
+
+@pytest.mark.parametrize("members", [{"min_delay_s": 0.1, "max_concurrent": 2, "backoff_min_s": 0.5}], indirect=True)
+async def test_a_process_that_knows_of_a_closing_by_the_clock_before_goes_on(
+    members: list[FleetPacer], redis: Redis, prefix: str
+) -> None:
+    one, other = members
+    held = await one.start(wants())  # so that this process remembers the closing
+    await visit(other, 429)
+    await one.closed_until(HOST)
+    await set_clock(redis, prefix, -HOUR_S)
+    async with asyncio.timeout(15.0):
+        while isinstance(answer := one.try_start(wants()), NotYet):
+            await asyncio.sleep(0.01)
+    finish(answer, 200)
+    finish(held, 200)
