@@ -171,8 +171,23 @@ class Pacer(Protocol):
     def in_flight(self) -> int:
         """How many permits have not ended."""
 
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start at a server, in seconds, as far as is known; 0 where none is asked."""
+
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
+        """Return, in the order of ``requests``, the permits that there are now, and when there may be the others.
+
+        It waits for one answer of a server at the most, which gives them all, and reserves nothing for later. No more
+        permits are granted than may be used at once. A caller that is cancelled gets none, and none is lost.
+
+        Raises:
+            ClosedError: if the pacer is closed.
+            WrongEventLoop: in another event loop than that of the first use.
+        """
 
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit.
@@ -186,7 +201,14 @@ class Pacer(Protocol):
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, from the event loop, when ``request`` may start and nothing waits; or at the close.
 
-        It reserves nothing: call ``try_start`` from the callback. Raises ClosedError and WrongEventLoop.
+        Call ``try_start`` from the callback, or soon after it: where a server is asked, a start was reserved there for
+        the callback, and is given back when it is late. Raises ClosedError and WrongEventLoop.
+        """
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called, so that a start is reserved when it is due.
+
+        It reserves nothing. Where no server is asked it is ``when_ready``. Raises ClosedError and WrongEventLoop.
         """
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:

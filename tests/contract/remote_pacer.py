@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from politesse._pacing.scope_port import give_back_all
 from politesse.errors import ClosedError
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse.clock import Clock
     from politesse.ports import HostPace, PacedLine, Pacer, Permit, TurnRequest
@@ -68,6 +69,10 @@ class RemotePacer:
     def in_flight(self) -> int:
         return self._server.in_flight
 
+    @property
+    def reserving_s(self) -> float:
+        return 0.0
+
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         self._check_open()
         key = request[:3]
@@ -76,6 +81,24 @@ class RemotePacer:
             _send(lambda: self._receive(key, request))
             return NotYet(self._clock.wall(), Bound.QUEUE)
         return answer
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[Permit | NotYet]:
+        self._check_open()
+        answered: asyncio.Future[list[Permit | NotYet]] = asyncio.get_running_loop().create_future()
+
+        def answer() -> None:
+            if answered.cancelled():
+                return
+            answers = [self._server.try_start(request) for request in requests]
+            answered.set_result([one if isinstance(one, NotYet) else RemotePermit(one) for one in answers])
+
+        _send(answer)
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            if not answered.cancelled():  # they came at the moment of the cancellation
+                give_back_all(answered.result())
+            raise
 
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         self._check_open()
@@ -89,6 +112,8 @@ class RemotePacer:
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         self._check_open()
         _send(lambda: self._watch(request, callback))
+
+    when_near = when_ready
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         _send(lambda: self._server.close_host(host, until_wall, bound_by))

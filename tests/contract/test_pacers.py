@@ -15,6 +15,7 @@ import pytest
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import Limit, PacingOptions
 from politesse._pacing.remembering import RememberingPacer
+from politesse._pacing.scope_port import give_back_all
 from politesse._pacing.scoped import ScopedPacer
 from politesse._pacing.sharing import pacer_for
 from politesse.errors import ClosedError, TooFar
@@ -882,6 +883,62 @@ async def test_an_origin_that_drops_its_crawl_delay_delays_no_waiter(desk: Desk)
     await desk.refused(rules())
     await desk.pass_time(0.1)
     assert waiting.done()
+
+
+# Many at once
+
+
+async def test_permits_of_many_hosts_come_at_once(desk: Desk) -> None:
+    hosts = [f"{name}.example" for name in "abcd"]
+    for host in hosts:
+        await desk.visit(host=host)
+    await desk.pass_time(1.1)
+    await desk.visit(host="b.example")
+    answers = await desk.pacer.try_starts([desk.request(host=host) for host in hosts])
+    a, b, c, d = answers
+    assert isinstance(b, NotYet)
+    assert b.not_before == pytest.approx(desk.clock.wall() + 1.0, abs=0.01)
+    for permit in (a, c, d):
+        assert not isinstance(permit, NotYet)
+        await desk.end(permit, 200)
+    assert desk.pacer.in_flight == 0
+
+
+async def test_permits_of_one_host_are_no_more_than_may_be_under_way(desk: Desk) -> None:
+    await desk.visit()
+    await desk.limit(0.0, 3)
+    answers = await desk.pacer.try_starts([desk.request()] * 5)
+    assert [isinstance(answer, NotYet) for answer in answers] == [False, False, False, True, True]
+    assert {answer.bound_by for answer in answers if isinstance(answer, NotYet)} == {Bound.IN_FLIGHT}
+    permit = answers[0]
+    assert not isinstance(permit, NotYet)
+    await desk.end(permit, 200)
+    await desk.take()
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_permits_of_a_cancelled_caller_are_given_back(desk: Desk, steps: int) -> None:
+    hosts = [f"{name}.example" for name in "abc"]
+    for host in hosts:
+        await desk.visit(host=host)
+    await desk.pass_time(1.1)
+    taking = asyncio.ensure_future(desk.pacer.try_starts([desk.request(host=host) for host in hosts]))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    taking.cancel()
+    with suppress(asyncio.CancelledError):
+        give_back_all(await taking)  # it has ended before
+    await settle()
+    assert desk.pacer.in_flight == 0
+    for host in hosts:
+        await desk.take(host=host)
+
+
+async def test_no_permits_come_after_closing(desk: Desk) -> None:
+    await desk.visit()
+    await desk.pacer.aclose()
+    with pytest.raises(ClosedError):
+        await desk.pacer.try_starts([desk.request()])
 
 
 # Being called

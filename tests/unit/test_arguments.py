@@ -103,6 +103,7 @@ URLS: Final = {
     "try_turn": Case("url", lambda gate, bad: gate.try_turn(bad)),
     "usage": Case("url", lambda gate, bad: gate.usage(bad)),
     "check_batch": Case("urls", lambda gate, bad: gate.check_batch(bad), ("list",)),
+    "try_turns": Case("urls", lambda gate, bad: gate.try_turns(bad), ("list",)),
     "filter": Case("source", lambda gate, bad: _drain(gate.filter(bad)), ("list",)),
     "datatxt": Case("origin", lambda gate, bad: gate.datatxt(bad)),
     "sitemaps": Case("origin", lambda gate, bad: gate.sitemaps(bad)),

@@ -280,16 +280,14 @@ class Agent:
             Disallowed: if sites with such a pace are skipped.
         """
         state = self.state
-        entry = state.cache.entries.get(origin.text)
-        rules = None if entry is None else entry.rules.get(self.name)
-        if rules is None and entry is not None and entry.answers(self.name):
-            rules = _NO_FILE
+        rules = self._stated(origin)
         delay_s = self.too_long_s(rules)
         if delay_s is None:
             return rules
         self.publish(LongDelay(origin, delay_s, state.pacing.on_long_crawl_delay))
         if state.pacing.on_long_crawl_delay == "skip":
             note = f"{delay_s:g} s between requests, where max_crawl_delay_s={state.pacing.max_crawl_delay_s:g}"
+            entry = state.cache.entries.get(origin.text)
             verdict = self._made(origin.robots_url, Judgement(WITHOUT_RULE[Reason.TOO_SLOW], note), entry)
             verdict.allowed = False  # in report mode, too, as in wait_too_long
             raise Disallowed(self.counted(verdict))
@@ -336,10 +334,17 @@ class Agent:
         Raises:
             ClosedError: if the gatekeeper is closed.
         """
-        state = self.state
-        state.check_usable()
-        request = TurnRequest(origin.pacing_host, str(origin), self.name, self.known_rules(origin))
-        state.pacer.when_ready(request, callback)
+        self.state.check_usable()
+        self.state.pacer.when_ready(self._request(origin), callback)
+
+    def when_near(self, origin: Origin, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called so that a turn is reserved when it is due.
+
+        Raises:
+            ClosedError: if the gatekeeper is closed.
+        """
+        self.state.check_usable()
+        self.state.pacer.when_near(self._request(origin), callback)
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
         """Call a bound method with the error to raise when the gatekeeper is closed, before anything else raises it.
@@ -385,6 +390,15 @@ class Agent:
         publish(Decided(verdict))
         if verdict.match.bound_reached:
             publish(MatchingBounded(verdict))
+
+    def _request(self, origin: Origin) -> TurnRequest:
+        return TurnRequest(origin.pacing_host, str(origin), self.name, self._stated(origin))
+
+    def _stated(self, origin: Origin) -> RuleSet | None:
+        """Return the rules of ``origin``, those of no file where it has none; None where it is not known."""
+        entry = self.state.cache.entries.get(origin.text)
+        rules = None if entry is None else entry.rules.get(self.name)
+        return _NO_FILE if rules is None and entry is not None and entry.answers(self.name) else rules
 
     def _policy(self, origin: Origin) -> HostPolicy | None:
         return self.state.policies.get(origin.pacing_host)

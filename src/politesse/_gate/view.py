@@ -24,7 +24,7 @@ from politesse._gate.judge import match_rules
 from politesse._gate.tdm import AgentReservations, with_reserved
 from politesse._gate.turn_context import TurnContext
 from politesse._log import GATE
-from politesse._pacing.turns import take_now
+from politesse._pacing.turns import take_all_now, take_now
 from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse._text import type_name
 from politesse.errors import InvalidURL
@@ -282,6 +282,41 @@ class AgentView:
         self._state.check_usable()
         return take_now(self.peek, self._agent, url_text(url))
 
+    async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
+        """Return, in the order of ``urls``, a turn at each where there is one now; for many hosts at once.
+
+        A URL without a turn has a NotYet, or, where ``try_turn`` raises, the verdict that denies it: its reason is
+        INVALID_URL for what is no URL, of whatever type. So no URL costs another one its turn. Several URLs of one host
+        get as many turns as may be under way there at once, the first ones first. What gets none is not waited for and
+        holds nothing: ask again. The robots.txt of an unknown origin is fetched in the background.
+
+        In one process it does not wait at all. A fleet is asked for all hosts in one round trip to its Redis, where
+        ``try_turn`` would answer NotYet first. A caller that is cancelled during that trip loses no turn.
+
+        Use each Turn with ``with``, or call its ``give_back()``: until then its host is kept from all others.
+
+        Raises:
+            TypeError: if ``urls`` is one URL, or not iterable.
+            ClosedError: if the gatekeeper is closed.
+            ConfigurationError: if the Redis of a fleet refuses this client.
+        """
+        _check_several("urls", urls, Iterable)
+        self._state.check_usable()
+        texts: dict[int, str] = {}
+        invalid: dict[int, Turn | NotYet | Verdict] = {}
+        for place, url in enumerate(urls):
+            try:
+                text = url_text(url)
+                self._agent.checked_origin(text)
+            except InvalidURL as error:
+                invalid[place] = self._agent.invalid(error)
+            except TypeError:
+                invalid[place] = self._no_url(url)
+            else:
+                texts[place] = text
+        answers = invalid | await take_all_now(self.peek, self._agent, texts)
+        return [answers[place] for place in range(len(answers))]
+
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return what an origin says in its data.txt about its datasets.
 
@@ -379,8 +414,12 @@ class AgentView:
             given: object = url
             if isinstance(given, str | URL):
                 raise
-            problem = f"is of type {type_name(given)}; give a str or yarl.URL"
-            return self._agent.invalid(InvalidURL(f"{given!r:.200}", problem))
+            return self._no_url(given)
+
+    def _no_url(self, given: object) -> Verdict:
+        """Return the verdict on what is neither a str nor a yarl.URL."""
+        problem = f"is of type {type_name(given)}; give a str or yarl.URL"
+        return self._agent.invalid(InvalidURL(f"{given!r:.200}", problem))
 
 
 def _check_several(name: str, given: object, *kinds: type) -> None:

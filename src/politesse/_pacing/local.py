@@ -32,14 +32,14 @@ from politesse._pacing.held_long import LONG_S, HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import Reports
-from politesse._pacing.slot import NEVER, NO_WAITERS, NO_WATCHERS, Waiter
+from politesse._pacing.slot import NEVER, NO_WAITERS, NO_WATCHERS, Waiter, Watcher
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
 from politesse.ports import PacedLine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from politesse._pacing.pace import Pace
     from politesse._pacing.slot import AgentPace, Slot, Started
@@ -91,14 +91,23 @@ class LocalPacer:
         self._wakeups = Wakeups(clock, self._look_at)
         self._closed = False
 
-    def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
-        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+    reserving_s = 0.0
+
+    def try_start(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> LocalPermit | NotYet:
+        """Return a permit, or when there may be one. Never waits; raises ClosedError.
+
+        With ``ahead_s`` the permit may come so much early, and is for ``LocalPermit.renew`` to make valid in its time.
+        """
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
-        if not slot.waiters and self._is_ready(slot, agent, now_mono):
+        if not slot.waiters and self._is_ready(slot, agent, now_mono, ahead_s):
             return self._stamp(slot, agent, request.url, now_mono)
         self._arm(slot)
         return self._not_yet(slot, agent)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
+        """Return what ``try_start`` does for each request; it has nothing to wait for. Raises ClosedError."""
+        return [self.try_start(request) for request in requests]
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False
@@ -129,14 +138,16 @@ class LocalPacer:
             if permit is None or slot.options.max_concurrent > 1:
                 self._arm(slot)  # for the next one, whether this one was woken or not
 
-    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when ``request`` may start and nothing waits; see ``politesse.ports.Pacer``."""
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
+        """Call ``callback`` once, when ``request`` may start and nothing waits, or ``ahead_s`` before that."""
         slot, agent = self._enter(request, self._monotonic())
         self._wakeups.own_loop()
         if slot.watchers is NO_WATCHERS:
             slot.watchers = []  # an empty deque takes 600 octets
-        slot.watchers.append((agent, callback))
+        slot.watchers.append(Watcher(agent, callback, ahead_s))
         self._arm(slot)
+
+    when_near = when_ready
 
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a request may start now; True if the pacer is closed."""
@@ -338,10 +349,10 @@ class LocalPacer:
             slot.schedule(agent, self._monotonic(), self._wall())
         return slot.ready_mono
 
-    def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float) -> bool:
+    def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float, ahead_s: float = 0.0) -> bool:
         if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call and the clock
             slot.schedule(agent, now_mono, self._wall())
-        return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
+        return now_mono + ahead_s >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
     def _not_yet(self, slot: Slot, agent: AgentPace) -> NotYet:
         """Return the answer to a request that cannot start now: its own time, or that of the head if it is later."""
@@ -435,7 +446,7 @@ class LocalPacer:
                 slot.schedule(agent, self._monotonic(), self._wall())
             at_mono = slot.ready_mono
         elif slot.watchers:
-            at_mono = min(self._ready_mono(slot, agent) for agent, _ in slot.watchers)
+            at_mono = min(self._ready_mono(slot, agent) - ahead_s for agent, _, ahead_s in slot.watchers)
         else:
             at_mono = slot.last_mono + max(slot.longest_s, _FORGOTTEN_S)
         armed_mono = slot.armed_mono
@@ -464,8 +475,8 @@ class LocalPacer:
 
     def _call_watcher(self, slot: Slot, now_mono: float) -> None:
         """Call one watcher that is ready: if it takes the permit, the others would be called in vain."""
-        for place, (agent, callback) in enumerate(slot.watchers):
-            if self._is_ready(slot, agent, now_mono):
+        for place, (agent, callback, ahead_s) in enumerate(slot.watchers):
+            if self._is_ready(slot, agent, now_mono, ahead_s):
                 del slot.watchers[place]
                 callback()
                 break

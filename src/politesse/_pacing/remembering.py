@@ -231,11 +231,11 @@ class RememberingPacer(LocalPacer):
     def _call_late_watchers(self, slot: Slot) -> None:
         """Call the watchers whose time has not come: how late it is is known only now, and they may not wait for it."""
         now_mono = self._monotonic()
-        late = [watcher for watcher in slot.watchers if not self._is_ready(slot, watcher[0], now_mono)]
+        late = [watcher for watcher in slot.watchers if not self._is_ready(slot, watcher.agent, now_mono)]
         if late:
             slot.watchers = [watcher for watcher in slot.watchers if watcher not in late]
-            for _, callback in late:
-                callback()
+            for watcher in late:
+                watcher.callback()
 
     def _refuse_waiters(self, slot: Slot, recall: _Recall) -> None:
         """Raise TooFar in the waiters of which it is known now that their time comes too late."""

@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from politesse.ports import Pacer, Permit
+from politesse.verdict import NotYet
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from politesse._pacing.pace import PacingOptions
     from politesse.ports import TurnRequest
-    from politesse.verdict import NotYet
+
+
+def give_back_all(answers: Iterable[Permit | NotYet]) -> None:
+    """Give back the permits among some answers."""
+    for answer in answers:
+        if not isinstance(answer, NotYet):
+            answer.give_back()
 
 
 class ScopePermit(Permit, Protocol):
@@ -26,6 +35,9 @@ class ScopePacer(Pacer, Protocol):
     """What the pacer of one scope can do beside."""
 
     def try_start(self, request: TurnRequest, /) -> ScopePermit | NotYet:
+        """See Pacer."""
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[ScopePermit | NotYet]:
         """See Pacer."""
 
     async def start(

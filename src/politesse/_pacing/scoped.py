@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
@@ -23,10 +24,11 @@ from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.reports import Reports
+from politesse._pacing.scope_port import give_back_all
 from politesse._pacing.scopes import ByAddress, ByDomain, ByHost
 from politesse._tasks import ends_within
 from politesse.errors import ConfigurationError, TooFar, TurnHeld
-from politesse.ports import Permit, TurnRequest
+from politesse.ports import TurnRequest
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class ScopedPermit:
     def give_back(self) -> None:
         """End without a request, in all scopes."""
         self._others.pop(self, None)
-        _give_back(self._permits)
+        give_back_all(self._permits)
 
     @property
     def under_way(self) -> bool:
@@ -155,8 +157,35 @@ class ScopedPacer:
                 permits.append(answer)
         if not refusals:
             return self._granted(permits, requests[0], waited=False)
-        _give_back(permits)
+        give_back_all(permits)
         return max(refusals, key=lambda refusal: refusal.not_before)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[ScopedPermit | NotYet]:
+        """Return permission in all scopes, or when there may be; each scope is asked for all requests at once."""
+        answers: list[ScopedPermit | NotYet] = [NotYet(self._clock.wall(), Bound.ADDRESS)] * len(requests)
+        found = {place: self._known(request, lambda: None) for place, request in enumerate(requests)}
+        parts = {place: part for place, part in found.items() if part is not None}
+        granted: dict[int, list[ScopePermit]] = {place: [] for place in parts}
+        try:
+            for scope, pacer in enumerate(self._pacers):
+                asked = list(granted)
+                given = await pacer.try_starts([parts[place][scope] for place in asked])
+                for place, answer in zip(asked, given, strict=True):
+                    if isinstance(answer, NotYet):
+                        answers[place] = answer
+                        give_back_all(granted.pop(place))
+                    else:
+                        granted[place].append(answer)
+        except BaseException:
+            give_back_all(chain.from_iterable(granted.values()))
+            raise
+        for place, permits in granted.items():
+            if len(permits) == 1 or all(permit.renew() for permit in permits):
+                answers[place] = self._granted(permits, parts[place][0], waited=False)
+            else:  # closed meanwhile
+                give_back_all(permits)
+                answers[place] = NotYet(self._clock.wall(), Bound.QUEUE)
+        return answers
 
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> ScopedPermit:
         """Wait for permission in all scopes. The lookup of an address counts for the wait; it goes on for others."""
@@ -172,12 +201,12 @@ class ScopedPacer:
                     left_s = None if deadline_mono is None else max(0.0, deadline_mono - self._clock.monotonic())
                     permits.append(await pacer.start(part, left_s, first=again))
             except BaseException:
-                _give_back(permits)
+                give_back_all(permits)
                 raise
             waited = [permit.waited for permit in permits]
             if not any(waited[1:]) or all(permit.renew() for permit in permits):
                 return self._granted(permits, requests[0], waited=any(waited) or again)
-            _give_back(permits)
+            give_back_all(permits)
             again = True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
@@ -200,6 +229,13 @@ class ScopedPacer:
             return True
 
         watch(even_if_ready=True)
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called."""
+        if not self.reserving_s:
+            self.when_ready(request, callback)
+        elif (requests := self._known(request, lambda: self.when_near(request, callback))) is not None:
+            self._first.when_near(requests[0], callback)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at the key of ``host`` before ``until_wall``."""
@@ -279,6 +315,11 @@ class ScopedPacer:
             await finder.aclose()
 
     @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start in the slowest scope."""
+        return max(pacer.reserving_s for pacer in self._pacers)
+
+    @property
     def waiting(self) -> int:
         """How many requests wait for a permit, in any scope."""
         return sum(pacer.waiting for pacer in self._pacers)
@@ -325,11 +366,6 @@ class ScopedPacer:
 def _parts(request: TurnRequest, keys: Sequence[str]) -> list[TurnRequest]:
     """Return the request to each scope: what a site states binds in the first one only."""
     return [request._replace(host=key, pace=None if place else request.pace) for place, key in enumerate(keys)]
-
-
-def _give_back(permits: Sequence[Permit]) -> None:
-    for permit in permits:
-        permit.give_back()
 
 
 def _bearing(scope: Literal["address", "domain"], limit: Limit) -> PacingOptions:

@@ -28,6 +28,7 @@ from politesse._log import PACING, EventLog
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import limited
 from politesse._pacing.remembering import RememberingPacer
+from politesse._pacing.scope_port import give_back_all
 from politesse._pacing.scoped import ScopedPacer, check_limits
 from politesse._text import needs_extra
 from politesse.clock import run_of
@@ -35,7 +36,7 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from politesse._pacing.fleet.membership import Membership
     from politesse._pacing.fleet.options import FleetOptions
@@ -227,6 +228,16 @@ class SharedPacer:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
         return self._pacer_of(request.host).try_start(request)
 
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
+        """Return the permits that there are now; see ``politesse.ports.Pacer``."""
+        for request in requests:
+            self._pacer_of(request.host)
+        answers = await self._pacer().try_starts(requests)
+        if self._closed:  # granted at the moment of the close
+            give_back_all(answers)
+            raise ClosedError("the pacer was closed while turns were requested")
+        return answers
+
     async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
         pacer = self._pacer_of(request.host)
@@ -250,6 +261,12 @@ class SharedPacer:
         """Call ``callback`` once, when ``request`` may start and nothing waits; or when this gate is closed."""
         place = object()
         self._pacer_of(request.host).when_ready(request, partial(self._call, place))
+        self._callbacks[place] = callback
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``when_ready`` should be called; or when this gate is closed."""
+        place = object()
+        self._pacer_of(request.host).when_near(request, partial(self._call, place))
         self._callbacks[place] = callback
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
@@ -323,6 +340,11 @@ class SharedPacer:
     def in_flight(self) -> int:
         """How many permits have not ended, those of all gates of the scope."""
         return 0 if self._common is None else self._common.pacer.in_flight
+
+    @property
+    def reserving_s(self) -> float:
+        """How long it takes to reserve a start; 0 before the first use."""
+        return 0.0 if self._common is None else self._common.pacer.reserving_s
 
     def __repr__(self) -> str:
         return f"<SharedPacer {self._options.scope!r}: {None if self._common is None else self._common.pacer!r}>"

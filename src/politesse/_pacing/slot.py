@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from politesse._constants import AGREE_S
 from politesse._pacing.backoff import Bearing
@@ -101,7 +101,22 @@ class Started(Held, Protocol):
 NO_WAITERS: Final[OrderedDict[Waiter, None]] = OrderedDict()
 """Shared by all slots in which nothing has waited; nothing is put into it."""
 
-NO_WATCHERS: Final[list[tuple[AgentPace, Callable[[], None]]]] = []
+
+class Watcher(NamedTuple):
+    """What is called when a host is ready.
+
+    Attributes:
+        agent: for which agent.
+        callback: what is called.
+        ahead_s: how much sooner, in seconds.
+    """
+
+    agent: AgentPace
+    callback: Callable[[], None]
+    ahead_s: float
+
+
+NO_WATCHERS: Final[list[Watcher]] = []
 """Shared by all slots that nothing has watched; nothing is put into it."""
 
 

@@ -30,7 +30,7 @@ from politesse.ports import TurnRequest
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from politesse.clock import Clock
     from politesse.events import Event
@@ -274,8 +274,52 @@ def take_now(peek: Callable[[str], Verdict | None], agent: Basis, url: str) -> T
     """Return a turn at ``url`` if there is one now; raises what ``AgentView.try_turn`` says."""
     verdict = peek(url)
     if verdict is None:
-        agent.ask_ahead(split(url)[0])
-        return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)
+        return _unknown(agent, url)
+    permit = agent.pacer.try_start(_wanted(agent, url, verdict)[1])
+    return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent)
+
+
+async def take_all_now(
+    peek: Callable[[str], Verdict | None], agent: Basis, urls: Mapping[int, str]
+) -> dict[int, Turn | NotYet | Verdict]:
+    """Return what there is now at each of ``urls``, by the same keys; the verdict where ``take_now`` raises Disallowed.
+
+    The pacer grants all turns at once. It may have to wait for a server; where what a verdict rests on has changed
+    meanwhile, its turn is given back.
+    """
+    answers: dict[int, Turn | NotYet | Verdict] = {}
+    asked: dict[int, tuple[Verdict, Origin, object, TurnRequest]] = {}
+    for place, url in urls.items():
+        verdict = peek(url)
+        if verdict is None:
+            answers[place] = _unknown(agent, url)
+            continue
+        try:
+            origin, request = _wanted(agent, url, verdict)
+        except Disallowed as disallowed:
+            answers[place] = disallowed.verdict
+        else:
+            asked[place] = verdict, origin, agent.basis(origin), request
+    permits = await agent.pacer.try_starts([request for *_, request in asked.values()])
+    for (place, (verdict, origin, basis, _)), permit in zip(asked.items(), permits, strict=True):
+        if isinstance(permit, NotYet):
+            answers[place] = permit
+        elif agent.basis(origin) == basis:
+            answers[place] = Turn(verdict, permit, agent)
+        else:
+            permit.give_back()
+            answers[place] = NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)
+    return answers
+
+
+def _unknown(agent: Basis, url: str) -> NotYet:
+    """Have robots.txt fetched, and return the answer until then."""
+    agent.ask_ahead(split(url)[0])
+    return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)
+
+
+def _wanted(agent: Basis, url: str, verdict: Verdict) -> tuple[Origin, TurnRequest]:
+    """Return what the pacer is asked for; raises Disallowed."""
     standing = agent.standing(url) if verdict.allowed else None
     if standing is not None:
         origin, _, pace = standing
@@ -283,8 +327,7 @@ def take_now(peek: Callable[[str], Verdict | None], agent: Basis, url: str) -> T
         origin = split(url)[0]
         _close_if_refused(agent.pacer, origin, verdict)
         pace = agent.pace_rules(origin)
-    permit = agent.pacer.try_start(TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url))
-    return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent)
+    return origin, TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url)
 
 
 def _close_if_refused(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:

@@ -163,7 +163,7 @@ class Dispatcher(Generic[Item]):
         return QueueStatistics(
             queued=self.size,
             hosts=len(self.hosts),
-            ready=len(self._ready),
+            ready=len(self._ready) + self._ready.near,
             asking=self._prefetcher.fetching,
             deferred=len(deferred),
             under_way=len(self.under_way),
@@ -270,6 +270,7 @@ class Dispatcher(Generic[Item]):
                     raise QueueClosed("the queue was closed, and nothing is left in it")
                 if not self._ready:
                     self._denied.sort_some()
+                self._ready.reserve_ahead()
                 if self._denied or self._may_try():
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
@@ -324,6 +325,7 @@ class Dispatcher(Generic[Item]):
                 self._patience.note_progress(host)
             if host.has_head():
                 self._wait_for_pacer(origin_queue)
+            self._ready.note_turn()
             return answer, queued
         if answer.bound_by is Bound.ROBOTS_TXT:
             self._prefetcher.fetch_again(origin_queue)

@@ -96,6 +96,7 @@ class HostQueue(Generic[Item]):
         heads: a heap that holds the first URL of each origin that is not blocked, and obsolete entries.
         size: how many URLs wait, in all origins, those that were withdrawn included.
         ready: whether it is in the list of ready hosts.
+        near: whether it waits until its start is reserved, at a server.
         watched: whether the pacer will call back.
         progress_mono: when the site last let the host have a turn, or did not close it; None before its first wait.
         putters: tasks that wait for room.
@@ -106,6 +107,7 @@ class HostQueue(Generic[Item]):
     heads: list[QueuedUrl[Item]] = field(default_factory=list)
     size: int = 0
     ready: bool = False
+    near: bool = False
     watched: bool = False
     progress_mono: float | None = None
     putters: WaitingTasks = field(default_factory=WaitingTasks)

@@ -126,11 +126,11 @@ def _denied(url: str) -> Verdict:
 class PushyPacer(LocalPacer):
     """Grants at once."""
 
-    def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
+    def try_start(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> LocalPermit | NotYet:
         now_mono = self._clock.monotonic()
         return self._stamp(*self._enter(request, now_mono), request.url, now_mono)
 
-    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
         self._clock.call_later(0, callback)
 
 

@@ -95,12 +95,14 @@ ASKED_OF_A_URL: dict[str, Callable[[AgentView, str], Awaitable[object]]] = {
     "turn, exempt": lambda view, url: _take(view, url, "our own"),
     "take_turn": lambda view, url: view.take_turn(url),
     "try_turn": lambda view, url: _now(lambda: view.try_turn(url)),
+    "try_turns": lambda view, url: view.try_turns([url]),
     "usage": lambda view, url: view.usage(url),
     "datatxt": lambda view, url: view.datatxt(url),
     "sitemaps": lambda view, url: view.sitemaps(url),
 }
 ASKED: dict[str, Callable[[AgentView], Awaitable[object]]] = {
     "check_batch of nothing": lambda view: view.check_batch([]),
+    "try_turns of nothing": lambda view: view.try_turns([]),
     "filter of nothing": _sifted,
     "when_ready": lambda view: _now(lambda: agent_of(view).when_ready(Origin.of(SITE), lambda: None)),
     "queue.put": lambda view: _queued(view, f"{SITE}/"),

@@ -110,6 +110,7 @@ USES: dict[str, Callable[[AgentView, str], Coroutine[object, object, object]]] =
     "filter": _sifted,
     "turn": _turn,
     "try_turn": lambda view, url: _later(lambda: view.try_turn(url)),
+    "try_turns": lambda view, url: view.try_turns([url]),
     "usage": lambda view, url: view.usage(url),
     "datatxt": lambda view, url: view.datatxt(url),
     "sitemaps": lambda view, url: view.sitemaps(url),

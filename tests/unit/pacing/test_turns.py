@@ -19,6 +19,7 @@ from politesse import (
     Reason,
     TooFar,
     Turn,
+    Verdict,
 )
 from politesse.errors import TurnHeld
 from politesse.events import Event, HeaderOverruled, LongDelay, TurnExpired
@@ -216,6 +217,50 @@ async def test_try_turn_gives_one_turn_and_then_says_when(gate: Gatekeeper, cloc
     after = gate.try_turn(f"{SITE}/y")
     assert isinstance(after, NotYet)
     assert after.not_before == pytest.approx(clock.wall() + 5)
+
+
+async def test_try_turns_answers_each_url_in_its_place(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers |= {"https://free.example": 404, "https://slow.example": ROBOTS, "https://new.example": 404}
+    await gate.check_batch([f"{SITE}/", "https://free.example/", "https://slow.example/"])
+    await clock.sleep(5)
+    async with gate.turn("https://slow.example/"):
+        pass
+    urls = [f"{SITE}/1", f"{SITE}/2", "https://new.example/", "mailto:x", f"{SITE}/private", "https://free.example/"]
+    first, second, unknown, invalid, denied, free = await gate.try_turns(urls)
+    assert isinstance(first, Turn)
+    assert isinstance(second, NotYet)
+    assert (second.bound_by, second.held_by) == (Bound.IN_FLIGHT, f"{SITE}/1")
+    assert isinstance(unknown, NotYet)
+    assert unknown.bound_by is Bound.ROBOTS_TXT
+    assert isinstance(invalid, Verdict)
+    assert invalid.reason is Reason.INVALID_URL
+    assert isinstance(denied, Verdict)
+    assert denied.reason is Reason.DISALLOW_RULE
+    assert isinstance(free, Turn)
+    assert (first.url, free.url) == (f"{SITE}/1", "https://free.example/")
+    first.give_back()
+    free.end()
+    (waiting,) = await gate.try_turns(["https://slow.example/"])
+    assert isinstance(waiting, NotYet)
+    assert waiting.not_before == pytest.approx(clock.wall() + 5)
+    assert gate.statistics().turns == 0
+
+
+async def test_try_turns_counts_each_verdict_once(gate: Gatekeeper, clock: ManualClock) -> None:
+    await gate.check(f"{SITE}/")
+    await clock.sleep(5)
+    before = gate.statistics()
+    first, *_ = await gate.try_turns([f"{SITE}/1", f"{SITE}/2", f"{SITE}/private", "mailto:x"])
+    after = gate.statistics()
+    assert after.allowed - before.allowed == 2
+    assert {reason: count - before.denied.get(reason, 0) for reason, count in after.denied.items()} == {
+        Reason.DISALLOW_RULE: 1,
+        Reason.INVALID_URL: 1,
+    }
+    assert isinstance(first, Turn)
+    first.end()
 
 
 async def test_turn_that_is_never_entered_is_given_back_with_a_warning(gate: Gatekeeper, clock: ManualClock) -> None:

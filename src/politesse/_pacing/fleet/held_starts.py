@@ -30,10 +30,11 @@ class HeldStart:
         is_watched: whether there were any.
         task: reserves it.
         granted: with what it was granted; None before that.
+        error: why it cannot be; None if it can.
         timer: gives it back if nobody takes it in time.
     """
 
-    __slots__ = ("callbacks", "granted", "is_watched", "own", "request", "task", "timer")
+    __slots__ = ("callbacks", "error", "granted", "is_watched", "own", "request", "task", "timer")
 
     def __init__(self, request: TurnRequest, own: ScopePermit) -> None:
         self.is_watched = False
@@ -42,14 +43,17 @@ class HeldStart:
         self.callbacks: list[Callable[[], None]] = []
         self.task: asyncio.Task[None] | None = None
         self.granted: Reservation | None = None
+        self.error: PolitesseError | None = None
         self.timer: Timer | None = None
 
 
 class HeldStarts:
     """The starts that are reserved in the background, one for each host, origin and agent.
 
-    A start that nobody takes in time is given back, and the next one may be later by twice as much: so a program that
-    asks now and then meets one in the end.
+    A start is held for as long as it may be late, and then given back, so that other processes go on. If nobody was
+    called, the next one may be later by twice as much: so a program that asks now and then meets one in the end.
+
+    What waits to be called has its start reserved so long before its time as Redis mostly takes to answer.
 
     Args:
         reserver: reserves them.
@@ -82,10 +86,20 @@ class HeldStarts:
     def when_ready(self, request: TurnRequest, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when a start is held for a request."""
         held = self.get(request)
-        if held is not None and held.granted is None:
+        if held is None or held.error is not None:
+            self.reserve_for(request, callback)
+        elif held.granted is None:
             held.callbacks.append(callback)
         else:
-            self._own.when_ready(request, partial(self.reserve_for, request, callback))
+            asyncio.get_running_loop().call_soon(callback)
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when it is time to reserve a start, or one is held."""
+        held = self.get(request)
+        if held is not None and held.granted is None and held.error is None:
+            held.callbacks.append(callback)
+        else:
+            self._own.when_ready(request, callback, ahead_s=self._reserver.ahead_s(request))
 
     async def aclose(self) -> None:
         """Give back all that is held, and let those that are being reserved end."""
@@ -108,9 +122,10 @@ class HeldStarts:
         if self._reserver.is_closed:
             callback()
             return
-        own = self._own.try_start(request)
+        ahead_s = self._reserver.ahead_s(request)
+        own = self._own.try_start(request, ahead_s=ahead_s)
         if isinstance(own, NotYet):
-            self._own.when_ready(request, partial(self.reserve_for, request, callback))
+            self._own.when_ready(request, partial(self.reserve_for, request, callback), ahead_s=ahead_s)
         else:
             if (held := self._by_request.get(request[:3])) is not None:
                 self._let_go(held)
@@ -120,17 +135,17 @@ class HeldStarts:
         request = held.request
         try:
             reservation = await self._reserver.reserve(request, held.own, None, None)
-        except PolitesseError:  # what calls ``try_start`` is told
-            self._drop(held)
+        except PolitesseError as error:  # ``try_start`` raises it
+            held.error = error
             held.own.give_back()
             self._call(held)
             return
         except BaseException:
-            self._drop(held)
+            self.drop(held)
             held.own.give_back()
             raise
         if reservation is None:
-            self._drop(held)
+            self.drop(held)
             held.own.give_back()
             for callback in held.callbacks:
                 self.when_ready(request, callback)
@@ -143,7 +158,6 @@ class HeldStarts:
         held.timer = self._clock.call_later(max(left_s, 0.0), partial(self._let_go, held))
         if held.callbacks:
             self._call(held)
-            self._let_go(held)
 
     def _call(self, held: HeldStart) -> None:
         """Call the first callback; the others wait again, because the first one may take the start."""
@@ -155,7 +169,8 @@ class HeldStarts:
             else:
                 callback()
 
-    def _drop(self, held: HeldStart) -> None:
+    def drop(self, held: HeldStart) -> None:
+        """Forget a start."""
         if self._by_request.get(held.request[:3]) is held:
             del self._by_request[held.request[:3]]
 
@@ -164,7 +179,7 @@ class HeldStarts:
         reservation, request = held.granted, held.request
         if reservation is None:
             return None
-        self._drop(held)
+        self.drop(held)
         held.granted = None
         if held.timer is not None:
             held.timer.cancel()
@@ -182,8 +197,10 @@ class HeldStarts:
 
     def _let_go(self, held: HeldStart) -> None:
         """Give back a start that nobody has taken in time."""
-        self._drop(held)
+        self.drop(held)
         reservation, held.granted = held.granted, None
+        if held.error is not None:
+            return
         if reservation is None:
             if held.task is not None and held.task is not asyncio.current_task():
                 held.task.cancel()

@@ -14,11 +14,12 @@ from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.reports import Reports
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, TooFar
+from politesse.events import ComponentFailed
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.fleet.messages import FleetAnswer
@@ -39,7 +40,7 @@ class FleetPacer:
         link: the link of this process, which several pacers may share.
         make: makes the pacer of this process.
         clock: the clocks and the timer.
-        publisher: receives TurnExpired.
+        publisher: receives TurnExpired and ComponentFailed.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class FleetPacer:
         self._own = make(replace(options, max_turn_s=inf))
         self._link = link
         self._clock = clock
+        self._publish = publisher.publish
         self._scope = f"{options.key}:"
         self._reserver = Reserver(link, self._own, self._scope, clock)
         self._held = HeldStarts(self._reserver, self._own, self._permit, clock)
@@ -69,7 +71,10 @@ class FleetPacer:
         self._reserver.check_open()
         if (held := self._held.get(request)) is not None:
             if held.granted is None:
-                return self._unknown()
+                if held.error is None:
+                    return self._unknown()
+                self._held.drop(held)
+                raise held.error
             if (permit := self._held.take(held)) is not None:
                 return permit
         own = self._own.try_start(request)
@@ -77,6 +82,25 @@ class FleetPacer:
             return own
         self._held.hold(request, own)
         return self._unknown()
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[FleetPermit | NotYet]:
+        """Return the permits that there are now, and when there may be the others; they share a round trip.
+
+        A host with several places takes one round trip for each. What is not granted now is not reserved.
+
+        Raises:
+            ClosedError: if the pacer is closed.
+            ConfigurationError: Redis refuses this client. A key that holds something else is published, and NotYet.
+        """
+        self._reserver.check_open()
+        trying = [asyncio.ensure_future(self._try_now(request)) for request in requests]
+        try:
+            return [await answer for answer in trying]
+        except BaseException:
+            for answer in trying:
+                answer.cancel()
+                answer.add_done_callback(_give_back)
+            raise
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, /, *, first: bool = False
@@ -109,6 +133,16 @@ class FleetPacer:
         """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close."""
         self._reserver.check_open()
         self._held.when_ready(request, callback)
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close."""
+        self._reserver.check_open()
+        self._held.when_near(request, callback)
+
+    @property
+    def reserving_s(self) -> float:
+        """How long Redis mostly takes to answer, in seconds."""
+        return self._reserver.trip.most_s
 
     def is_ready(self, request: TurnRequest, /) -> bool:
         """Return whether a start is reserved, or nothing that is known here delays one; True if it is closed."""
@@ -256,6 +290,26 @@ class FleetPacer:
             return reservation.late_s(self._clock.monotonic()) <= 0.5 * self._link.options.lease_s
         return self._reserver.is_in_time(permit.line, reservation)
 
+    async def _try_now(self, request: TurnRequest) -> FleetPermit | NotYet:
+        """Return a permit if Redis grants one at once."""
+        if (held := self._held.get(request)) is not None and (permit := self._held.take(held)) is not None:
+            return permit
+        own = self._own.try_start(request)
+        if isinstance(own, NotYet):
+            return own
+        reservation, answer = None, self._unknown()
+        try:
+            reservation = await self._reserver.reserve(request, own, self._clock.monotonic(), 0.0)
+        except TooFar as far:
+            answer = far.not_yet
+        except ConfigurationError as error:
+            self._link.check()  # raises what concerns all keys
+            self._publish(ComponentFailed(None, "pacer", error))
+        finally:
+            if reservation is None:
+                own.give_back()
+        return answer if reservation is None else self._permit(request, own, reservation)
+
     def _unknown(self) -> NotYet:
         return NotYet(self._clock.wall(), Bound.QUEUE if self._link.is_up else Bound.FLEET)
 
@@ -292,3 +346,9 @@ class FleetPacer:
             self._reserver.renew(permit)
         if self._under_way:
             self._renew_later()
+
+
+def _give_back(answer: asyncio.Future[FleetPermit | NotYet]) -> None:
+    """Give back the permit of a request that nobody waits for any more."""
+    if not answer.cancelled() and answer.exception() is None and not isinstance(permit := answer.result(), NotYet):
+        permit.give_back()

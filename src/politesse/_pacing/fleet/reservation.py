@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 2.0
 _MOST_PATIENCE: Final = 4096.0
+_FIRST_TRIP_S: Final = 0.001  # before anything is known
+_LONGEST_TRIP_S: Final = 0.25
 
 
 class FleetLine:
@@ -41,6 +43,30 @@ class FleetLine:
     def was_in_time(self) -> None:
         """Let starts be less late again."""
         self.patience = max(self.patience / _PATIENCE, 1.0)
+
+
+class Trip:
+    """How long Redis takes to answer, smoothed as the round trip of TCP is (RFC 6298 2).
+
+    Attributes:
+        most_s: what an answer hardly ever takes longer than, in seconds; positive.
+    """
+
+    __slots__ = ("_mean_s", "_spread_s", "most_s")
+
+    def __init__(self) -> None:
+        self._mean_s = self._spread_s = 0.0
+        self.most_s = _FIRST_TRIP_S
+
+    def took(self, seconds: float) -> None:
+        """Take another one into account. One that took very long counts as ``_LONGEST_TRIP_S``."""
+        seconds = min(seconds, _LONGEST_TRIP_S)
+        if self._mean_s:
+            self._spread_s += (abs(seconds - self._mean_s) - self._spread_s) / 4.0
+            self._mean_s += (seconds - self._mean_s) / 8.0
+        else:
+            self._mean_s, self._spread_s = seconds, seconds / 2.0
+        self.most_s = max(_FIRST_TRIP_S, self._mean_s + 2.0 * self._spread_s)
 
 
 class Reservation:

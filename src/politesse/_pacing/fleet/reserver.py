@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._constants import AGREE_S
 from politesse._pacing.fleet.messages import WireLost, microseconds
-from politesse._pacing.fleet.reservation import FleetLine, Reservation
+from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.scope_port import ScopePacer
 from politesse.errors import ClosedError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from politesse._pacing.backoff import Heard
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.fleet.messages import FleetAnswer
@@ -29,6 +31,12 @@ _MOST_LINES: Final = 10_000
 
 class ProcessPacer(ScopePacer, Protocol):
     """What the pacer of this process can do beside."""
+
+    def try_start(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> ScopePermit | NotYet:
+        """See Pacer; the permit may come ``ahead_s`` early, and is for ``renew`` to make valid."""
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
+        """See Pacer; the call may come ``ahead_s`` early."""
 
     def pace(self, request: TurnRequest, /) -> Pace:
         """Return the interval that is in force for a request; raises ClosedError."""
@@ -54,6 +62,7 @@ class Reserver:
 
     Attributes:
         reserving: the reservations that wait, with their hosts.
+        trip: how long Redis takes to answer a reservation.
         is_closed: whether the pacer is closed.
     """
 
@@ -64,6 +73,7 @@ class Reserver:
         self._clock = clock
         self._lines: dict[str, FleetLine] = {}
         self.reserving: dict[Reservation, str] = {}
+        self.trip = Trip()
         self.is_closed = False
 
     def check_open(self) -> None:
@@ -114,6 +124,14 @@ class Reserver:
     def most(self, host: str) -> int:
         """Return how many requests may be under way to a host at once."""
         return min(line.max_concurrent for line in self._own.lines(host))
+
+    def ahead_s(self, request: TurnRequest) -> float:
+        """Return how long before its interval is over a start has to be reserved, so that its grant is here in time.
+
+        Redis adds a slack to the interval, which covers most trips.
+        """
+        slack_s = self._link.options.slack_s(self._own.pace(request).interval_s)
+        return max(0.0, self.trip.most_s - slack_s)
 
     async def reserve(
         self, request: TurnRequest, own: ScopePermit, deadline_mono: float | None, max_wait_s: float | None
@@ -182,6 +200,8 @@ class Reserver:
             return None
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * line.patience
+        if self.most(request.host) == 1:  # how late it may be does not count for the next one: that waits for its end
+            tolerance_s += min(self.trip.most_s, options.max_slack_s)
         reservation.answer = None
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
@@ -200,6 +220,7 @@ class Reserver:
         except WireLost:
             return None
         self.check_open()
+        self.trip.took(self._clock.monotonic() - reservation.asked_mono)
         reservation.asked_at_us = answer.at_us
         reservation.take(answer, self._clock.monotonic())
         self.learn(request.host, answer)

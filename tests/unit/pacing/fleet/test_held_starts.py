@@ -11,6 +11,7 @@ from politesse._pacing.fleet.held_starts import HeldStarts
 from politesse.ports import TurnRequest
 from politesse.robots import RobotsTxt
 from politesse.testing import ManualClock
+from politesse.verdict import Bound, NotYet
 
 REQUEST = TurnRequest("example.com", "https://example.com", "examplebot")
 SLOWER = REQUEST._replace(pace=RobotsTxt.parse(b"User-agent: *\nCrawl-delay: 9").rules_for("ExampleBot"))
@@ -24,6 +25,7 @@ async def never(*_: object) -> None:
 async def test_a_start_for_another_pace_is_given_back_and_its_callback_waits_again(steps: int) -> None:
     reserver = MagicMock(is_closed=False, reserve=never)
     own, permit, ready = MagicMock(), MagicMock(), MagicMock()
+    own.try_start.return_value = NotYet(0.0, Bound.IN_FLIGHT)
     starts = HeldStarts(reserver, own, MagicMock(), ManualClock())
     starts.hold(REQUEST, permit).callbacks.append(ready)
     for _ in range(steps):  # without one, the task that reserves is cancelled before it has begun
