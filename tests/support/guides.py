@@ -60,6 +60,8 @@ _pyrepl.console.InteractiveColoredConsole = code.InteractiveConsole
 runpy.run_module("asyncio", run_name="__main__")
 """
 _CONSOLE: Final = ("-m", "asyncio") if sys.version_info < (3, 13) else ("-c", _PIPED)
+# What programs that import a library cannot avoid.
+_FOREIGN_WARNINGS: Final = {"scrapy_redis": "ignore:Passing a 'spider' argument to StatsCollector"}
 _RUNS: Final = {"sh", "python"}
 _LANGUAGES: Final = _RUNS | {"py", "json", "text"}
 
@@ -223,7 +225,8 @@ class _Run:
         path = self._folder / f"program_{block.line}.py"
         path.write_text(self._local(block.code))
         arguments = [self._local("http://localhost:8000/")] if "sys.argv" in block.code else []
-        return await self._finish(block, [sys.executable, "-W", "error", str(path), *arguments], {0})
+        ignored = [f"-W{text}" for library, text in _FOREIGN_WARNINGS.items() if library in block.code]
+        return await self._finish(block, [sys.executable, "-W", "error", *ignored, str(path), *arguments], {0})
 
     async def command(self, block: Block) -> list[str]:
         """Run a block of shell commands, whose last may report 1 as `politesse check` does; return what is wrong."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -17,6 +16,7 @@ from tests.integration.scrapy.crawling import (
     crawl,
     html,
     in_turn,
+    least_gap_s,
     serving,
     start,
     status,
@@ -58,12 +58,6 @@ def urls_of(site: Site) -> list[str]:
 
 def settings_of(redis: RedisServer, **settings: object) -> dict[str, object]:
     return SETTINGS | {"POLITESSE_FLEET": redis.url} | settings
-
-
-def least_gap_s(site: Site) -> float:
-    """Return the least time between the end of a page and the start of the next one, by the server's clock."""
-    pages = sorted(site.page_exchanges, key=lambda page: page.started)
-    return min(after.started - before.ended for before, after in pairwise(pages))
 
 
 async def crawl_together(site: Site, processes: int, settings: dict[str, object]) -> list[Crawl]:
