@@ -423,8 +423,9 @@ class NotYet:
         return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}{held}>"
 
     def __str__(self) -> str:
+        why = " (its Redis is away, or was until a moment ago)" if self.bound_by is Bound.FLEET else ""
         held = f", held by {printable(self.held_by)}" if self.held_by else ""
-        return f"not before {utc(self.not_before)}, by {self.bound_by}{held}"
+        return f"not before {utc(self.not_before)}, by {self.bound_by}{why}{held}"
 
 
 def utc(wall: float) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from politesse.ports import Lease, LeaseHeld, VersionedRecord
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from politesse.clock import Clock
 
@@ -97,3 +99,79 @@ class FailingStore(KeptStore):
 
     async def call(self, method: str, key: str) -> None:
         await self.called(method, key)
+
+
+class LeasingDict(KeptStore):
+    """A KeptStore that leases, for several caches that share it and its clock.
+
+    Attributes:
+        fails: raised by the methods of these names.
+        leases: who holds them and until when, by key.
+        renewed: how often a lease was.
+        refused: the keys of records that were put under a lease that had been taken over.
+    """
+
+    def __init__(self, clock: Clock, *, lasts_s: float = 3.0) -> None:
+        super().__init__({}, clock=clock)
+        self._clock = clock
+        self._lasts_s = lasts_s
+        self._count = 0
+        self._versions: dict[str, int] = {}
+        self.fails: dict[str, Exception] = {}
+        self.leases: dict[str, tuple[str, float]] = {}
+        self.renewed = 0
+        self.refused: list[str] = []
+
+    async def call(self, method: str, key: str) -> None:
+        await super().call(method, key)
+        if method in self.fails:
+            raise self.fails[method]
+
+    async def put(self, key: str, record: bytes, /) -> None:
+        await super().put(key, record)
+        self._count += 1
+        self._versions[key] = self._count
+
+    async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
+        await self.call("get_or_lease", key)
+        kept = f"{self._versions.get(key, 0):08}"
+        if key in self.records and kept != version:
+            return VersionedRecord(kept, self.records[key])
+        holder = self._holder(key)
+        if holder is not None:
+            return LeaseHeld(holder[1] - self._clock.monotonic())
+        self._count += 1
+        lease = Lease(f"{self._count:08}", self._lasts_s)
+        self.leases[key] = (lease.token, self._clock.monotonic() + self._lasts_s)
+        return lease
+
+    async def renew(self, leases: Mapping[str, Lease], /) -> None:
+        await self.call("renew", "")
+        for key, lease in leases.items():
+            if self._holds(key, lease):
+                self.renewed += 1
+                self.leases[key] = (lease.token, self._clock.monotonic() + lease.lasts_s)
+
+    async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
+        await self.call("put_leased", key)
+        holder = self._holder(key)
+        if (holder is not None and holder[0] != lease.token) or self._versions.get(key, 0) > int(lease.token):
+            self.refused.append(key)
+            return False
+        self.leases.pop(key, None)
+        self.records[key] = record
+        self._versions[key] = int(lease.token)
+        return True
+
+    async def release(self, key: str, lease: Lease, /) -> None:
+        await self.call("release", key)
+        if self._holds(key, lease):
+            del self.leases[key]
+
+    def _holds(self, key: str, lease: Lease) -> bool:
+        holder = self._holder(key)
+        return holder is not None and holder[0] == lease.token
+
+    def _holder(self, key: str) -> tuple[str, float] | None:
+        holder = self.leases.get(key)
+        return None if holder is None or holder[1] <= self._clock.monotonic() else holder

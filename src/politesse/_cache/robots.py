@@ -132,11 +132,11 @@ class RobotsCache(FileCache[Entry]):
         return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
 
     async def _save(self, flight: FileFlight[Entry], record: Record) -> None:
-        lease, flight.lease = flight.lease, None
-        if lease is None or self._leased is None:
+        if flight.lease is None or self._leased is None:
             await self._store.save(flight.origin, record)
         else:
-            await self._leased.save_leased(flight.origin, record, lease)
+            await self._leased.save_leased(flight.origin, record, flight.lease)
+            flight.lease = None
 
     def _let_go(self, origin: Origin, lease: Lease) -> None:
         if self._leased is not None:

@@ -58,13 +58,19 @@ class _Location(NamedTuple):
 
 
 def redis_client(
-    url: str, *, argument: str, timeout_s: float | None = None, max_connections: int | None = None
+    url: str,
+    *,
+    argument: str,
+    retries: int = 0,
+    timeout_s: float | None = None,
+    max_connections: int | None = None,
 ) -> Redis:
     """Return a client of the server at a URL; it connects when it is used.
 
     Args:
         url: see the module.
         argument: its name in errors.
+        retries: how often a command is sent again after its connection was lost.
         timeout_s: how long it may take to connect; None for what redis-py takes by default, for a reply as well. The
             caller bounds the wait for a reply otherwise.
         max_connections: how many it opens; redis-py refuses further calls. None for its default.
@@ -72,18 +78,23 @@ def redis_client(
     Raises:
         ConfigurationError: it is no such URL.
     """
-    options = _options(timeout_s, max_connections)
+    options = _options(retries, timeout_s, max_connections)
     return _made(lambda: _redis_client(url, options), url, argument)
 
 
 def cluster_client(
-    url: str, *, argument: str, timeout_s: float | None = None, max_connections: int | None = None
+    url: str,
+    *,
+    argument: str,
+    retries: int = 0,
+    timeout_s: float | None = None,
+    max_connections: int | None = None,
 ) -> RedisCluster:
     """Return a client of the cluster of which nodes are at a URL, by its scheme a cluster or one server.
 
     Arguments and errors are those of ``redis_client``; ``max_connections`` counts for each node.
     """
-    options = _options(timeout_s, max_connections)
+    options = _options(retries, timeout_s, max_connections)
     return _made(lambda: _cluster_client(url, options), url, argument)
 
 
@@ -174,8 +185,8 @@ def _cluster_client(url: str, options: dict[str, Any]) -> RedisCluster:
     return RedisCluster(startup_nodes=nodes, **{**options, **stated})
 
 
-def _options(timeout_s: float | None, max_connections: int | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
+def _options(retries: int, timeout_s: float | None, max_connections: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"retry": Retry(NoBackoff(), retries)}
     if timeout_s is not None:
         options |= {"socket_connect_timeout": timeout_s, "socket_timeout": None}
     if max_connections is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from politesse import Dialect, InvalidURL, __version__
-from politesse.cli import store_app
+from politesse.cli import fleet_app, store_app
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
 from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls
@@ -16,10 +16,14 @@ from politesse.cli.demo import Plan
 from politesse.cli.demo import run as run_demo
 from politesse.cli.explain_command import explain_url
 from politesse.cli.filter_command import filter_stdin
+from politesse.cli.fleet_app import DEFAULT_PREFIX, FleetPrefix, FleetURL, fleet_options
 from politesse.cli.gate_options import GateOptions
 from politesse.cli.guide_command import print_guide, print_topics
 from politesse.cli.lint_command import lint_all, print_codes
 from politesse.cli.running import run
+
+if TYPE_CHECKING:
+    from politesse.options import FleetOptions
 
 app = typer.Typer(
     name="politesse",
@@ -30,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(store_app.app)
+app.add_typer(fleet_app.app)
 
 Agent = Annotated[
     str,
@@ -75,11 +80,13 @@ def common(
 
 
 @app.command()
-def check(
+def check(  # noqa: PLR0913 - the options of the command
     urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs.")],
     agent: Agent = "politesse",
     timeout: Timeout = 30.0,
     store: StoreFile = None,
+    fleet: FleetURL = None,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
     as_json: AsJson = False,
     page: Annotated[
@@ -108,7 +115,7 @@ def check(
     host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
     [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
     """
-    options = _gate_options(agent, timeout, store)
+    options = _gate_options(agent, timeout, store, fleet_options(fleet, fleet_prefix))
     run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page, with_hosts=host))
 
 
@@ -158,12 +165,15 @@ def filter_(
         int, typer.Option(metavar="N", min=1, help="How many URLs may wait for a robots.txt at once.")
     ] = 10_000,
     store: StoreFile = None,
+    fleet: FleetURL = None,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
 ) -> None:
     """Copy the allowed URLs from standard input, one per line, to standard output, each as soon as it is decided.
 
     Their order changes. Exit code: 0 if all were decided, denied ones too; 2 if some could not be decided.
     """
-    run(filter_stdin(_gate_options(agent, timeout, store), errors(), rejected, max_pending))
+    options = _gate_options(agent, timeout, store, fleet_options(fleet, fleet_prefix))
+    run(filter_stdin(options, errors(), rejected, max_pending))
 
 
 @app.command()
@@ -216,6 +226,8 @@ def crawl(  # noqa: PLR0913 - the options of the command
     ] = None,
     *,
     store: StoreFile = None,
+    fleet: FleetURL = None,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     same_host: Annotated[
         bool,
         typer.Option(
@@ -242,7 +254,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     try:
         plan = CrawlPlan.of(
             urls or [],
-            _gate_options(agent, timeout, store),
+            _gate_options(agent, timeout, store, fleet_options(fleet, fleet_prefix)),
             agent,
             same_host=same_host,
             max_pages=max_pages,
@@ -326,9 +338,11 @@ def guide(
         raise typer.BadParameter(str(error)) from error
 
 
-def _gate_options(agent: str, timeout_s: float, store: Path | None = None) -> GateOptions:
+def _gate_options(
+    agent: str, timeout_s: float, store: Path | None = None, fleet: FleetOptions | None = None
+) -> GateOptions:
     try:
-        return GateOptions.of(agent, timeout_s, store)
+        return GateOptions.of(agent, timeout_s, store, fleet)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -338,5 +352,9 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-for _command in (*app.registered_commands, *store_app.app.registered_commands):
+for _command in (
+    *app.registered_commands,
+    *store_app.app.registered_commands,
+    *fleet_app.app.registered_commands,
+):
     _command.help = _unwrapped((_command.callback and _command.callback.__doc__) or "")

@@ -131,7 +131,8 @@ class CrawlPlan:
     def gate(self) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
-            return Gatekeeper(self.user_agent, fetch=self.options.fetch_options(), store=self.options.store)
+            options = self.options
+            return Gatekeeper(self.user_agent, fetch=options.fetch_options(), store=options.store, fleet=options.fleet)
 
 
 async def crawl_urls(plan: CrawlPlan, err: Console) -> int:

@@ -20,6 +20,8 @@ from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from politesse.options import FleetOptions
+
 
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 
@@ -38,21 +40,25 @@ class GateOptions:
         token: the product token that selects the groups.
         timeout_s: for one robots.txt with its redirects, in seconds.
         store: the file in which robots.txt and what hosts ask for are kept; None for none.
+        fleet: the fleet that the gate belongs to; None for none.
     """
 
     token: str
     timeout_s: float
     store: Path | None = None
+    fleet: FleetOptions | None = None
 
     @classmethod
-    def of(cls, agent: str, timeout_s: float, store: Path | None = None) -> GateOptions:
+    def of(
+        cls, agent: str, timeout_s: float, store: Path | None = None, fleet: FleetOptions | None = None
+    ) -> GateOptions:
         """Take a product token or a User-Agent; raises ConfigurationError if neither names a crawler."""
         token = first_word(agent)
         if token in {"", EVERYBODY, BROWSER}:
             raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # here another token is intended
             Identity.of(USER_AGENT, token)
-        return cls(token, timeout_s, store)
+        return cls(token, timeout_s, store, fleet)
 
     def fetch_options(self, max_body_bytes: int = MIN_BODY_BYTES) -> FetchOptions:
         """Return the options of a fetch within the timeout."""
@@ -68,10 +74,12 @@ class GateOptions:
         """Open a gate that fetches under politesse's own User-Agent, and judges for the token.
 
         Raises:
-            ConfigurationError: the file of the store is none, or cannot be used.
+            ConfigurationError: the file of the store is none, or cannot be used; or the URL of the fleet is none.
         """
         fetch = self.fetch_options() if fetcher is None else None
-        async with Gatekeeper(USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store) as gate:
+        async with Gatekeeper(
+            USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store, fleet=self.fleet
+        ) as gate:
             with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
                 view = gate.agent(tokens=self.token)
             yield view

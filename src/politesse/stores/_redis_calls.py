@@ -6,7 +6,10 @@ it closes that, and each client is held by such a generator.
 
 A call takes one of ``max_connections`` places, and so one connection: the others wait, in the order in which they came.
 redis-py would refuse them. A call that is cancelled or late while its reply is under way has its connection closed by
-redis-py, so that no other call reads that reply. Nothing is sent twice: redis-py does not try again here.
+redis-py, so that no other call reads that reply.
+
+A call whose connection was lost is made once more: the server may have been restarted since the last call. All calls
+may be made twice. But a lease that was granted without an answer is held by nobody, until it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._redis.clients import close_client, cluster_client, is_cluster, name_of, redis_client
 from politesse._redis.library import NEVER_DECODE, NoScriptError, Redis
-from politesse._redis.servers import FAILURES, REFUSED, refused
+from politesse._redis.servers import FAILURES, is_refusal, refused, said
 from politesse._text import described
 from politesse.errors import StoreError
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_FOREIGN: Final = ("FOREIGN", "WRONGTYPE")  # the second comes from a script with words before it
+_FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
 _PIPELINE: Final = 500  # scripts that are sent together
 
 
@@ -130,7 +133,13 @@ class RedisCalls:
 
     def _client(self) -> Client:
         make = cluster_client if is_cluster(self._url) else redis_client
-        return make(self._url, argument="url", timeout_s=self._timeout_s, max_connections=self._max_connections)
+        return make(
+            self._url,
+            argument="url",
+            retries=1,
+            timeout_s=self._timeout_s,
+            max_connections=self._max_connections,
+        )
 
     async def _run(self, key: bytes, work: Callable[[Client], Awaitable[Result]]) -> Result:
         connections = await self._of_this_loop()
@@ -163,9 +172,9 @@ class RedisCalls:
         )
 
     def _failure(self, key: bytes, error: Exception) -> StoreError:
-        if isinstance(error, REFUSED):
+        if is_refusal(error):
             return StoreError(str(refused(self.name, error)))
-        if any(word in str(error)[:100] for word in _FOREIGN):
+        if said(error).startswith(_FOREIGN):
             return self.foreign(key, described(error))
         return StoreError(f"Redis at {self.name}: {described(error)}")
 

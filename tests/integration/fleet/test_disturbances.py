@@ -70,9 +70,10 @@ class Fleet:
         self.workers.append(await asyncio.create_subprocess_exec(*command, cwd=root))
 
     async def all_are_at_work(self) -> None:
-        async with asyncio.timeout(60.0):
-            while len({visit.worker for visit in self.site.visits}) < len(self.workers):
-                await asyncio.sleep(0.05)
+        until_mono = time.monotonic() + 90.0
+        while len(at_work := {visit.worker for visit in self.site.visits}) < len(self.workers):
+            assert time.monotonic() < until_mono, (at_work, [worker.returncode for worker in self.workers])
+            await asyncio.sleep(0.05)
 
     def violations(self) -> list[str]:
         return list(violations(self.site.visits, self.crawl.hosts, self.crawl.backoff_s))

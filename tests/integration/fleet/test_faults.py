@@ -17,6 +17,7 @@ from politesse._pacing.pace import PacingOptions
 from politesse._redis.servers import text_of
 from politesse.errors import ConfigurationError, TooFar
 from politesse.events import ComponentFailed, FleetAway, FleetBack
+from politesse.verdict import NotYet
 from tests.integration.fleet.members import visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
@@ -462,3 +463,38 @@ async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, re
     ended_mono = time.monotonic()
     finish(held, 200)
     assert await visit(third) - ended_mono >= 0.1
+
+
+async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
+    one, other = [fleet.member(PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)) for _ in range(2)]
+    key = f"{prefix}host:{HOST}"
+    permit = await one.start(wants())
+    ticket = (await lease_of(redis, key)).removeprefix("lease:")
+    seconds, micros = await redis.time()
+    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n"
+    await redis.publish(f"{prefix}to:{ticket.partition('.')[0]}", message)
+    with pytest.raises(TooFar, match="in-flight"):
+        await other.start(wants(), 0.5)
+    finish(permit, 200)
+
+
+async def test_who_asks_now_and_then_is_told_that_a_key_cannot_be_used(
+    fleet: Members, redis: Redis, prefix: str
+) -> None:
+    await redis.set(f"{prefix}host:{HOST}", "1")
+    pacer, ready = fleet.member(), asyncio.Event()
+
+    async def asks() -> None:
+        while True:
+            pacer.when_ready(wants(), ready.set)
+            await ready.wait()
+            ready.clear()
+            assert isinstance(pacer.try_start(wants()), NotYet)
+
+    with pytest.raises(ConfigurationError, match="WRONGTYPE"):
+        await asyncio.wait_for(asks(), 5.0)
+    await redis.delete(f"{prefix}host:{HOST}")
+    async with asyncio.timeout(10.0):
+        while isinstance(answer := pacer.try_start(wants()), NotYet):
+            await asyncio.sleep(0.01)
+    finish(answer, 200)

@@ -200,7 +200,7 @@ async def test_without_its_redis_a_gate_answers_from_its_cache_and_starts_nothin
         gate.subscribe(events.append)
         await visit(gate)
         own_server.kill()
-        with pytest.raises(TooFar, match=r"no turn at example\.com within 0\.5 s: .* by fleet"):
+        with pytest.raises(TooFar, match=r"no turn at example\.com within 0\.5 s: .* by fleet \(its Redis is away"):
             async with gate.turn(PAGE, max_wait_s=0.5):
                 pass
         assert (await gate.check(PAGE)).allowed

@@ -304,6 +304,24 @@ async def test_a_redis_that_starts_empty_learns_again_which_hosts_are_closed(
 
 
 @pytest.mark.slow
+async def test_a_redis_that_starts_empty_learns_again_which_hosts_are_slow(
+    fleet: Members, own_server: RedisServer
+) -> None:
+    options = PacingOptions(min_delay_s=0.1, adaptive_factor=20.0)
+    one, other = [fleet.member(options, fleet.link(own_server.url)) for _ in range(2)]
+    await other.closed_until(HOST)
+    permit = await one.start(wants())
+    await asyncio.sleep(0.5)
+    finish(permit, 200)
+    await one.closed_until(HOST)  # its answer comes after that of the end, which is not sent again
+    own_server.kill()
+    own_server.start()
+    await asyncio.sleep(2.0)
+    with pytest.raises(TooFar, match="by adaptive"):
+        await other.start(wants(), 4.0)
+
+
+@pytest.mark.slow
 async def test_another_server_behind_a_proxy_is_noticed(
     fleet: Members, server: RedisServer, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,10 @@ the time that passes on its monotonic one. A granted start is used only if, at t
   that was late is reserved again with twice the slack, so that a slow connection ends in slower spacing, not in none;
 * the host was not closed by another process since the grant (``version``);
 * the connection was not lost since the grant. A Redis that was away may have come back without what it knew. So each
-  host waits out its interval, and at least ``HOLD_S``, after each connection; those requests that are under way are
-  made known again first.
+  host waits out its interval, and at least ``HOLD_S``, after each connection. That is the interval of the request that
+  is to start: what a robots.txt states for the agent of an earlier one does not bind it. What the answers of a host ask
+  for binds all, and is known only to those that have asked it: so they make it known again, as well as the requests
+  that are under way and the closings, within ``HOLD_S``; and the host waits out that interval from then on.
 
 While Redis is away nothing starts. What has ended meanwhile is reported when it is back.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from politesse.errors import PolitesseError
 from politesse.verdict import NotYet
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from politesse._pacing.scope_port import ScopePermit
     from politesse.clock import Clock, Timer
     from politesse.ports import TurnRequest
+
+
+_HELD_S: Final = 0.1
 
 
 class HeldStart:
@@ -155,6 +158,8 @@ class HeldStarts:
         line.users += 1
         answer = reservation.answer
         left_s = 0.0 if answer is None else answer.tolerance_s - reservation.late_s(self._clock.monotonic())
+        if held.callbacks:  # what is called takes it soon, or not at all
+            left_s = min(left_s, _HELD_S)
         held.timer = self._clock.call_later(max(left_s, 0.0), partial(self._let_go, held))
         if held.callbacks:
             self._call(held)

@@ -16,6 +16,9 @@ client less than it needs, is found out before a request depends on it.
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
+import re
 from collections import deque
 from contextlib import suppress
 from math import inf
@@ -44,6 +47,8 @@ T = TypeVar("T")
 HOLD_S: Final = 1.0
 """For how many seconds at least nothing starts after a connection: the others need time to connect as well."""
 
+_NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
+_MOST_NODE: Final = 20  # characters of the name of a machine
 _LOOK_S: Final = 5.0  # between two looks at the server
 _RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
@@ -99,14 +104,14 @@ class FleetLink:
 
     Attributes:
         options: see FleetOptions.
-        owner: names this process in Redis.
+        owner: names this process in Redis: its machine, its number there, and a chance, because neither is unique.
         losses: how often the connection was lost.
         is_up: whether it is connected.
     """
 
     def __init__(self, wire: FleetWire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
         self.options = options
-        self.owner = token_hex(6)
+        self.owner = f"{_NOT_OF_A_NAME.sub('-', platform.node())[:_MOST_NODE]}-{os.getpid()}-{token_hex(4)}"
         self.losses = 0
         self.is_up = False
         self._wire = wire

@@ -24,7 +24,8 @@ class FleetOptions:
             in no repr and no message.
         prefix: what all keys and channels begin with; another one for each fleet on the same Redis.
         lease_s: for how many seconds a request counts as under way after its process was heard of last; 1 to a day.
-            It is renewed while the request runs, so it must be longer than a request that outlives its process.
+            It is renewed while the request runs, so it must be longer than a request that outlives its process. The
+            host of a request whose process was killed is kept from all others for so long.
         timeout_s: after how many seconds without an answer Redis counts as away; 0.01 to 60.
         slack: by which share of its interval a start may be late; starts are spaced by that much more. 0.001 to 1.
         max_slack_s: but by so many seconds at most; 0.001 to 60.

@@ -257,10 +257,11 @@ class FleetPacer:
         self._reserver.lost()
 
     def found(self) -> None:
-        """Make known again what is under way, and which hosts are closed."""
+        """Make known again what is under way, which hosts are closed, and which are slow."""
         for permit in self._under_way:
             self._reserver.renew(permit)
         for host, pace in self._own.hosts().items():
+            self._reserver.report_slow(host)
             if pace.closed_until_wall is not None:
                 self._reserver.report_closing(host, 0.0)
         self._reserver.wake()

@@ -25,9 +25,10 @@ class FleetLine:
         users: how many reservations and requests of this process it has.
         turn: held by the one reservation that is at the head.
         reservations: those that wait, by ticket.
+        used: the tickets of requests that have started, or may start, until their end.
     """
 
-    __slots__ = ("patience", "reservations", "turn", "users", "version")
+    __slots__ = ("patience", "reservations", "turn", "used", "users", "version")
 
     def __init__(self) -> None:
         self.version = 0
@@ -35,6 +36,7 @@ class FleetLine:
         self.users = 0
         self.turn = asyncio.Lock()
         self.reservations: dict[str, Reservation] = {}
+        self.used: set[str] = set()
 
     def was_late(self) -> None:
         """Let starts be later, and be spaced by as much more."""

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._constants import AGREE_S
+from politesse._pacing.fleet.link import HOLD_S
 from politesse._pacing.fleet.messages import WireLost, microseconds
 from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
@@ -103,7 +104,7 @@ class Reserver:
         if reservation is not None:
             reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted":  # it was withdrawn meanwhile
+        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
 
     def line(self, host: str) -> FleetLine:
@@ -149,7 +150,9 @@ class Reserver:
         finally:
             del self.reserving[reservation], line.reservations[reservation.ticket]
             line.users -= 1
-            if not starts:
+            if starts:
+                line.used.add(reservation.ticket)
+            else:
                 self.withdraw(request.host, reservation)
                 self.forget(request.host, line)
         return reservation if starts else None
@@ -200,8 +203,8 @@ class Reserver:
             return None
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * line.patience
-        if self.most(request.host) == 1:  # how late it may be does not count for the next one: that waits for its end
-            tolerance_s += min(self.trip.most_s, options.max_slack_s)
+        if self.most(request.host) == 1:  # the next one waits for its end, and is no later for a start that may be late
+            tolerance_s = max(tolerance_s, options.max_slack_s)
         reservation.answer = None
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
@@ -273,8 +276,14 @@ class Reserver:
 
     def withdraw(self, host: str, reservation: Reservation) -> None:
         """Give a ticket back that was not used."""
+        self._end_use(host, reservation)
         if reservation.is_known:
             self._give_back(host, reservation.ticket)
+
+    def _end_use(self, host: str, reservation: Reservation) -> None:
+        line = self._lines.get(host)
+        if line is not None:
+            line.used.discard(reservation.ticket)
 
     def _give_back(self, host: str, ticket: str) -> None:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
@@ -285,6 +294,7 @@ class Reserver:
 
     def release(self, permit: FleetPermit) -> None:
         """Report the end of a request, and what the answers of its host say."""
+        self._end_use(permit.host, permit.reservation)
         heard, answer = self._own.heard(permit.host), permit.reservation.answer
         self._link.post(
             Script.RELEASE,
@@ -313,6 +323,16 @@ class Reserver:
             self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s)
         if answer.closed_by is not None and answer.wait_s > self._own.heard(host).closed_s + AGREE_S:
             self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
+
+    def report_slow(self, host: str) -> None:
+        """Have all processes wait out the interval that the answers of a host ask for, from now on, if it is long.
+
+        Those that have not asked it do not know that interval, and wait for no longer than ``HOLD_S`` and their own.
+        """
+        heard = self._own.heard(host)
+        if heard.pace_s > HOLD_S:
+            times_s = (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s)
+            self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, *map(microseconds, times_s), 0)
 
     def report_closing(self, host: str, before_s: float) -> None:
         """Close the host for all processes if it is closed for longer than before."""

@@ -12,13 +12,13 @@ import asyncio
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from politesse._pacing.fleet.scripts import source_of
 from politesse._redis.clients import cluster_client, is_cluster, name_of, redis_client
 from politesse._redis.library import NoScriptError, RedisCluster, ResponseError
-from politesse._redis.servers import FAILURES, REFUSED, is_away, refused, text_of
-from politesse._text import described
+from politesse._redis.servers import FAILURES, check_mode, is_away, is_refusal, refused, said, text_of
+from politesse._text import described, shortened
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ T = TypeVar("T")
 SCOPES: Final = ("host", "address", "domain")
 """What may be paced as one; the keys of each begin with its name."""
 
-_STORE: Final = "{record:"  # how the keys of a RedisStore go on after its prefix, which may be that of the fleet
+_OTHERS: Final = ("{record:", "probe")  # how keys of a RedisStore with the same prefix, and of links, go on after it
 _SCANNED_AT_ONCE: Final = 1_000  # keys that the server looks at before it serves others
 _READ_AT_ONCE: Final = 250
 _TIMEOUT_S: Final = 5.0  # for one round trip
+_FOREIGN: Final = "FOREIGN "  # how the errors of our scripts begin
+_MOST_ERROR: Final = 200  # characters
 _US: Final = 1e6
 _GLOB: Final = re.compile(r"[*?\[\]\\^-]")
 
@@ -118,17 +120,16 @@ class FleetHost:
         return bool(self.leases or self.waiting or self.closed_until_wall is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
+class UnreadableKey(NamedTuple):
     """A key under the prefix of a fleet that is none of its hosts.
 
     Attributes:
         key: the key.
-        problem: what is wrong with it, as a phrase.
+        error: what is wrong with it, as a phrase.
     """
 
     key: str
-    problem: str
+    error: str
 
 
 class FleetReader:
@@ -148,7 +149,7 @@ class FleetReader:
         self._source = source_of("status")
         self._sha = ""
 
-    async def scan(self) -> AsyncIterator[list[FleetHost | ForeignKey]]:
+    async def scan(self) -> AsyncIterator[list[FleetHost | UnreadableKey]]:
         """Yield all hosts, some at a time.
 
         Raises:
@@ -162,7 +163,7 @@ class FleetReader:
         while not ended:
             try:
                 key = text_of(await self._bounded(anext(keys)))
-                if not key.removeprefix(self._prefix).startswith(_STORE):
+                if not key.removeprefix(self._prefix).startswith(_OTHERS):
                     found[key] = None
             except StopAsyncIteration:
                 ended = True
@@ -170,7 +171,7 @@ class FleetReader:
                 yield await self._read(list(found))
                 found.clear()
 
-    async def find(self, names: Iterable[str]) -> list[FleetHost | ForeignKey]:
+    async def find(self, names: Iterable[str]) -> list[FleetHost | UnreadableKey]:
         """Return what is known of these hosts, addresses and domains; see ``scan``."""
         return await self._read([f"{self._prefix}{scope}:{name}" for name in names for scope in SCOPES])
 
@@ -178,15 +179,15 @@ class FleetReader:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _read(self, keys: Sequence[str]) -> list[FleetHost | ForeignKey]:
-        found: list[FleetHost | ForeignKey] = []
+    async def _read(self, keys: Sequence[str]) -> list[FleetHost | UnreadableKey]:
+        found: list[FleetHost | UnreadableKey] = []
         hosts = []
         for key in keys:
             scope, _, name = key.removeprefix(self._prefix).partition(":")
             if name and scope in SCOPES:
                 hosts.append((key, scope, name))
             else:
-                found.append(ForeignKey(key, "it is the key of no host"))
+                found.append(UnreadableKey(key, "it is the key of no host"))
         replies = await self._bounded(self._replies([key for key, _, _ in hosts]))
         for (key, scope, name), reply in zip(hosts, replies, strict=True):
             host = _parsed(key, scope, name, reply)
@@ -203,7 +204,7 @@ class FleetReader:
             await self._load()
             replies = await self._run(keys)
         for reply in replies:
-            if isinstance(reply, REFUSED) or (isinstance(reply, FAILURES) and not _is_of_a_key(reply)):
+            if isinstance(reply, FAILURES) and not _is_of_a_key(reply):
                 raise reply
         return replies
 
@@ -223,6 +224,7 @@ class FleetReader:
         if isinstance(client, RedisCluster):
             sha = await client.execute_command("SCRIPT LOAD", self._source, target_nodes=RedisCluster.PRIMARIES)
         else:
+            check_mode(name_of(client), await client.info("server"))
             sha = await client.script_load(self._source)
         self._sha = text_of(sha)
 
@@ -233,25 +235,25 @@ class FleetReader:
                 return await work
         except TimeoutError as error:
             raise ConnectionError(f"Redis at {name} is away: no answer within {_TIMEOUT_S:g} s") from error
-        except REFUSED as error:
-            raise refused(name, error) from error
         except FAILURES as error:
+            if is_refusal(error):
+                raise refused(name, error) from error
             raise ConnectionError(f"Redis at {name} is away: {described(error)}") from error
 
 
 def _is_of_a_key(error: Exception) -> bool:
     """Return whether an error concerns one key, and not the server."""
-    return isinstance(error, ResponseError) and not is_away(error)
+    return isinstance(error, ResponseError) and not is_away(error) and not is_refusal(error)
 
 
-def _parsed(key: str, scope: str, name: str, reply: object) -> FleetHost | ForeignKey | None:
+def _parsed(key: str, scope: str, name: str, reply: object) -> FleetHost | UnreadableKey | None:
     """Return what a reply says of a host; None if nothing is known of it."""
     if isinstance(reply, Exception):
-        return ForeignKey(key, described(reply))
+        return UnreadableKey(key, shortened(said(reply).removeprefix(_FOREIGN), _MOST_ERROR))
     words = [text_of(word) for word in reply] if isinstance(reply, list) else []
     try:
         host = FleetHost.of(scope, name, words)
     except ValueError as error:
-        return ForeignKey(key, f"it holds no state of a host: {described(error)}")
+        return UnreadableKey(key, f"it holds no state of a host: {described(error)}")
     is_known = host.is_busy or host.asked_wall is not None or host.interval_s > 0.0
     return host if is_known else None

