@@ -13,9 +13,13 @@ import pytest
 import trustme
 from redis.asyncio import Redis
 
+from politesse import Gatekeeper, PacingOptions
 from politesse.errors import StoreError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 from politesse.stores.redis import RedisStore
+from politesse.testing import ScriptedFetcher
+from tests.integration.sites import UA
+from tests.support.failures import failures_of
 from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, shared_server
 
 if TYPE_CHECKING:
@@ -425,7 +429,53 @@ def test_a_store_that_was_made_before_a_fork_may_be_used_after_it(
     assert asyncio.run(store.get(KEY)) == b"record"
 
 
+# A gate that uses it.
+
+
+async def test_a_gate_goes_on_without_a_redis_that_is_gone_and_says_so_a_few_times(server: RedisServer) -> None:
+    fetcher = ScriptedFetcher({"https://known.example": "User-agent: *\nDisallow: /"})
+    store = RedisStore(server.url)
+    async with Gatekeeper(UA, store=store, fetcher=fetcher, pacing=PacingOptions(scope="process")) as gate:
+        failures = failures_of(gate)
+        assert not (await gate.check("https://known.example/page")).allowed
+        server.kill()
+        assert not (await gate.check("https://known.example/page")).allowed
+        for number in range(20):
+            assert (await gate.check(f"https://host{number}.example/page")).allowed
+        assert fetcher.count("https://known.example") == 1
+        assert 1 <= len(failures) <= 5
+        assert {type(failure.error) for failure in failures} == {StoreError}
+
+
+async def test_a_redis_that_stands_still_delays_a_gate_once(server: RedisServer) -> None:
+    store = RedisStore(server.url, timeout_s=0.5)
+    fetcher = ScriptedFetcher()
+    async with Gatekeeper(UA, store=store, fetcher=fetcher, pacing=PacingOptions(scope="process")) as gate:
+        failures = failures_of(gate)
+        assert (await gate.check("https://known.example/page")).allowed
+        server.stop()
+        async with asyncio.timeout(60.0):
+            for number in range(20):
+                assert (await gate.check(f"https://host{number}.example/page")).allowed
+        server.go_on()
+        assert 1 <= len(failures) <= 5
+
+
 # Other ways to a server.
+
+
+@pytest.mark.parametrize("query", ["decode_responses=true", "protocol=2", "protocol=3", "encoding=latin-1"])
+async def test_options_of_the_url_do_not_change_what_is_kept(url: str, prefix: str, query: str) -> None:
+    store = RedisStore(f"{url}?{query}", prefix=prefix)
+    await store.put(KEY, bytes(range(256)))
+    assert await store.get(KEY) == bytes(range(256))
+    found = await store.get_or_lease(KEY, "")
+    assert isinstance(found, VersionedRecord)
+    assert found.record == bytes(range(256))
+    lease = await leased(store, KEY, found.version)
+    await store.renew({KEY: lease})
+    await store.release(KEY, lease)
+    await store.aclose()
 
 
 async def test_tls_and_a_password_by_url(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ A lease is renewed when a third of its time is over: one timer for all leases of
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._cache.codec import decode, encode
@@ -90,7 +91,7 @@ class LeasedRecords(RecordStore):
         wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
         try:
             while True:
-                found = await self._guarded.call(lambda: self._leasing.get_or_lease(key, version))  # noqa: B023
+                found = await self._guarded.call(partial(self._leasing.get_or_lease, key, version))
                 if isinstance(found, Lease):
                     self._hold(key, found)
                     return record, None, found
@@ -117,7 +118,7 @@ class LeasedRecords(RecordStore):
         key = str(origin)
         self._drop(key)
         try:
-            await self._guarded.call(lambda: self._leasing.put_leased(key, encode(record, key), lease))
+            await self._guarded.call(partial(self._leasing.put_leased, key, encode(record, key), lease))
         except StoreLeftAlone:
             return
         except StoreError as error:
@@ -153,7 +154,7 @@ class LeasedRecords(RecordStore):
     async def _renew(self) -> None:
         held = dict(self._held)
         try:
-            await self._guarded.call(lambda: self._leasing.renew(held))
+            await self._guarded.call(partial(self._leasing.renew, held))
         except StoreLeftAlone:
             pass
         except StoreError as error:
@@ -165,7 +166,7 @@ class LeasedRecords(RecordStore):
     async def _release(self, origin: Origin, lease: Lease) -> None:
         key = str(origin)
         try:
-            await self._guarded.call(lambda: self._leasing.release(key, lease))
+            await self._guarded.call(partial(self._leasing.release, key, lease))
         except StoreLeftAlone:
             return
         except StoreError as error:

@@ -149,14 +149,14 @@ class LocalPacer:
 
     when_near = when_ready
 
-    def is_ready(self, request: TurnRequest, /) -> bool:
-        """Return whether a request may start now; True if the pacer is closed."""
+    def is_ready(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> bool:
+        """Return whether a request may start now, or within ``ahead_s``; True if the pacer is closed."""
         if self._closed:
             return True
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
         self._arm(slot)
-        return not slot.waiters and self._is_ready(slot, agent, now_mono)
+        return not slot.waiters and self._is_ready(slot, agent, now_mono, ahead_s)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""

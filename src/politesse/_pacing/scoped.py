@@ -20,6 +20,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
+from politesse._pacing.background import BackgroundStarts
 from politesse._pacing.held import turn_in_the_way
 from politesse._pacing.held_long import HeldLong
 from politesse._pacing.pace import PacingOptions
@@ -92,6 +93,10 @@ class ScopedPermit:
         self._others.pop(self, None)
         give_back_all(self._permits)
 
+    def renew(self) -> bool:
+        """Stamp it again in all scopes; return False if it would not be granted now."""
+        return all(permit.renew() for permit in self._permits)
+
     @property
     def under_way(self) -> bool:
         """Whether it has not ended."""
@@ -131,6 +136,7 @@ class ScopedPacer:
             clock, options.max_turn_s, self._under_way.keys, Reports(publisher).expire
         )
         self._first = make(replace(options, max_turn_s=inf))
+        self._background: BackgroundStarts[ScopedPermit] = BackgroundStarts(self.start, clock)
         self._finders = [finders[options.key]()]
         self._pacers = [self._first]
         limits: tuple[tuple[Literal["address", "domain"], Limit | None], ...] = (
@@ -147,6 +153,12 @@ class ScopedPacer:
         requests = self._known(request, lambda: None)
         if requests is None:
             return NotYet(self._clock.wall(), Bound.ADDRESS)
+        if self.reserving_s and (permit := self._background.take(request)) is not None:
+            return permit
+        if self.reserving_s and all(pacer.is_ready(part) for pacer, part in zip(self._pacers, requests, strict=True)):
+            self._background.begin(request)
+        if request in self._background:
+            return NotYet(self._clock.wall(), Bound.QUEUE)
         permits: list[ScopePermit] = []
         refusals: list[NotYet] = []
         for pacer, part in zip(self._pacers, requests, strict=True):
@@ -210,7 +222,26 @@ class ScopedPacer:
             again = True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when ``request`` may start in all scopes and nothing waits there; or at the close."""
+        """Call ``callback`` once, when ``request`` may start in all scopes and nothing waits there; or at the close.
+
+        Where a server is asked, that is when all have granted it.
+        """
+        if request in self._background:
+            self._background.begin(request, callback)
+        elif self.reserving_s:
+            self.when_near(request, lambda: callback() if self._closed else self._background.begin(request, callback))
+        else:
+            self._watch(request, callback)
+
+    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when it is time to call ``when_ready``, in all scopes; or at the close."""
+        if request in self._background:
+            self._background.begin(request, callback)
+        else:
+            self._watch(request, callback)
+
+    def _watch(self, request: TurnRequest, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when ``request`` may start in all scopes, by what is known here; or at the close."""
 
         def look() -> None:
             if self._closed or not watch(even_if_ready=False):
@@ -225,17 +256,10 @@ class ScopedPacer:
             if not busy and not even_if_ready:
                 return False
             pacer, part = busy[0] if busy else places[0]
-            pacer.when_ready(part, look)
+            pacer.when_near(part, look)
             return True
 
         watch(even_if_ready=True)
-
-    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when ``when_ready`` should be called."""
-        if not self.reserving_s:
-            self.when_ready(request, callback)
-        elif (requests := self._known(request, lambda: self.when_near(request, callback))) is not None:
-            self._first.when_near(requests[0], callback)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at the key of ``host`` before ``until_wall``."""
@@ -311,6 +335,7 @@ class ScopedPacer:
         self._held_long.stop()
         for pacer in self._pacers:
             await pacer.aclose()
+        await self._background.aclose()
         for finder in self._finders:
             await finder.aclose()
 

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from politesse import AgentView, ConfigurationError, Dialect, FetchOptions, Gatekeeper, __version__
 from politesse._gate.identity import Identity
+from politesse._text import printable
+from politesse.cli.console import errors, plain
 from politesse.errors import PolitesseWarning
+from politesse.events import FleetAway, FleetBack
 from politesse.fetch import AiohttpFetcher
 from politesse.fetch.options import MIN_BODY_BYTES
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
@@ -20,6 +23,7 @@ from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from politesse.events import Event
     from politesse.options import FleetOptions
 
 
@@ -73,6 +77,8 @@ class GateOptions:
     ) -> AsyncGenerator[AgentView, None]:
         """Open a gate that fetches under politesse's own User-Agent, and judges for the token.
 
+        It says on standard error when the Redis of its fleet is away, because nothing starts then, and when it is back.
+
         Raises:
             ConfigurationError: the file of the store is none, or cannot be used; or the URL of the fleet is none.
         """
@@ -80,9 +86,21 @@ class GateOptions:
         async with Gatekeeper(
             USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store, fleet=self.fleet
         ) as gate:
+            gate.subscribe(_tell_of_fleet)
             with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
                 view = gate.agent(tokens=self.token)
             yield view
+
+
+def _tell_of_fleet(event: Event) -> None:
+    match event:
+        case FleetAway(server, error):
+            line = f"{server} is away: no request starts until it is back ({error})"
+        case FleetBack(server, away_s):
+            line = f"{server} is back after {away_s:.1f} s"
+        case _:
+            return
+    errors().print(plain(printable(line), "yellow"), soft_wrap=True)
 
 
 def read_file(name: str) -> bytes:

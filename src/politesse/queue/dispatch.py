@@ -3,9 +3,9 @@
 Theory of operation. ``_hosts`` maps each pacing host to its HostQueue, which knows its next URL (hosts.py). A host
 whose next URL is not blocked by an unknown robots.txt is *ready*, in the FIFO ``_ready`` (ready.py), or *watched*: the
 pacer enters it there when its time has come: the interval is over, the request in flight has ended, a closure or a
-Visit-time window allows it. RobotsPrefetcher (prefetch.py) holds the blocked origins, DeniedUrls (denied.py) the URLs
-that are to be refused. ``_workers`` is a FIFO of tasks that wait for a turn, one of which is woken for each host that
-enters ``_ready``.
+Visit-time window allows it; in a fleet, when its start was reserved (ahead.py). RobotsPrefetcher (prefetch.py) holds
+the blocked origins, DeniedUrls (denied.py) the URLs that are to be refused. ``_workers`` is a FIFO of tasks that wait
+for a turn, one of which is woken for each host that enters ``_ready``.
 
 A worker takes hosts from ``_ready`` and calls ``try_turn`` in its own task. So a turn is stamped when the worker has
 it, and a URL leaves its heap in the same step: a cancellation cannot lose either. What follows depends on the answer:

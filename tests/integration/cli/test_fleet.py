@@ -186,11 +186,47 @@ async def test_crawl_keeps_the_pace_of_its_fleet(server: RedisServer, client: re
         async with Gatekeeper(UA, fleet=fleet) as gate, gate.turn(f"{origin.base}/1", max_wait_s=20.0):
             options = ("--fleet", server.url, "--fleet-prefix", "crawl-2:", "--same-host")
             crawl = asyncio.create_task(run_process("crawl", *options, f"{origin.base}/"))
-            await asyncio.sleep(3.0)
+            async with asyncio.timeout(60.0):
+                while " 1 waiting" not in (await status(server, "--fleet-prefix", "crawl-2:")).out:
+                    await asyncio.sleep(0.05)
             assert [request.path for request in origin.requests] == ["/robots.txt"]
         done = await crawl
         assert [request.path for request in origin.requests] == ["/robots.txt", "/"]
     assert done.code == 0
+
+
+async def test_commands_whose_redis_refuses_end_with_its_reason(server: RedisServer) -> None:
+    url = server.url.replace("//", "//crawler:secret@")
+    async with serving(Origin()) as origin:
+        crawled = await run_process("crawl", "--fleet", url, "--same-host", f"{origin.base}/")
+        checked = await run_process("check", "--page", "--fleet", url, f"{origin.base}/")
+        assert {request.path for request in origin.requests} == {"/robots.txt"}
+    for done in (crawled, checked):
+        assert done.code == 2
+        assert "refuses this client" in done.err
+        assert "secret" not in done.err
+
+
+async def test_command_whose_redis_is_away_says_so_and_goes_on_when_it_is_back() -> None:
+    own = RedisServer()
+    try:
+        own.kill()
+        async with serving(Origin()) as origin:
+            verdict = await run_process("check", "--fleet", own.url, f"{origin.base}/")
+            assert (verdict.code, verdict.out.partition("\n")[0]) == (0, f"allowed: {origin.base}/")
+            waiting = asyncio.create_task(run_process("check", "--page", "--fleet", own.url, f"{origin.base}/"))
+            async with asyncio.timeout(60.0):
+                while len(origin.requests) < 2:  # it asks Redis before it fetches robots.txt
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            assert [request.path for request in origin.requests] == ["/robots.txt"] * 2
+            own.start()
+            done = await waiting
+        assert done.code == 0
+        assert f"{own.url} is away: no request starts until it is back" in done.err
+        assert f"{own.url} is back after " in done.err
+    finally:
+        own.remove()
 
 
 @pytest.mark.parametrize("terminal", ["", "terminal"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from politesse import Gatekeeper, PacingOptions
 from politesse.events import ComponentFailed
+from politesse.options import FleetOptions
 from politesse.stores.redis import RedisStore
 from tests.integration.sites import UA
 
@@ -37,6 +38,7 @@ class Job:
         origins: how many there are.
         questions: how many each asker has.
         lease_s: of the store.
+        is_fleet: whether the gates are told their fleet, and not just a store.
     """
 
     redis_url: str
@@ -45,6 +47,7 @@ class Job:
     origins: int
     questions: int
     lease_s: float = 5.0
+    is_fleet: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -73,13 +76,18 @@ def show(event: Event) -> None:
         print(event, file=sys.stderr)  # noqa: T201 - reported to the test
 
 
+def gate_of(job: Job) -> Gatekeeper:
+    if job.is_fleet:
+        return Gatekeeper(UA, fleet=FleetOptions(job.redis_url, prefix=job.prefix), resolver=Loopback())
+    store = RedisStore(job.redis_url, prefix=job.prefix, lease_s=job.lease_s)
+    return Gatekeeper(UA, store=store, pacing=PacingOptions(scope="process"), resolver=Loopback())
+
+
 async def main(job: Job, asker: int) -> None:
     questions = job.asked_by(asker)
     answers = ["?"] * len(questions)
     places = iter(range(len(questions)))
-    store = RedisStore(job.redis_url, prefix=job.prefix, lease_s=job.lease_s)
-    pacing = PacingOptions(min_delay_s=0.0, scope="process")
-    async with Gatekeeper(UA, store=store, pacing=pacing, resolver=Loopback()) as gate:
+    async with gate_of(job) as gate:
         gate.subscribe(show)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

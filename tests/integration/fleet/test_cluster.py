@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 from itertools import pairwise
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import pytest

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteSession, TooFar
+from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteQueue, PoliteSession, TooFar
 from politesse.errors import ConfigurationError
 from politesse.events import FleetAway, FleetBack
 from politesse.options import FleetOptions, Limit
@@ -267,6 +267,18 @@ async def test_wrong_password_is_an_error_without_the_password(own_server: Redis
         with pytest.raises(ConfigurationError, match="refuses this client") as raised:
             await visit(gate)
         assert "wrong" not in str(raised.value).replace("WRONGPASS", "")
+
+
+async def test_queue_whose_redis_refuses_raises_that(own_server: RedisServer) -> None:
+    async with Redis.from_url(own_server.url) as client:
+        await client.config_set("requirepass", "s3cret")
+    async with gate_of(own_server.url) as gate:
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        queue.put_nowait(PAGE)
+        async with asyncio.timeout(20.0):
+            with pytest.raises(ConfigurationError, match="refuses this client"):
+                async with queue.turn():
+                    pass
 
 
 # The end

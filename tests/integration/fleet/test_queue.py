@@ -19,14 +19,14 @@ from politesse._pacing.fleet.wire import RedisWire
 from politesse.clock import SystemClock
 from politesse.errors import ConfigurationError
 from politesse.events import Publisher
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, Limit
 from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import NotYet
 from tests.integration.fleet.crawls import Crawl, Host, violations
 from tests.integration.fleet.site import ObservedSite
 from tests.integration.sites import UA
-from tests.support.pacing import HOST, finish, wants
+from tests.support.pacing import HOST, Resolving, finish, wants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +97,34 @@ async def test_a_worker_of_a_queue_finds_no_turn_before_its_time(server: RedisSe
     assert [len(visits) for visits in spans.values()] == [4, 4, 4]
     for visits in spans.values():
         assert all(after[0] - before[1] >= 0.2 for before, after in pairwise(visits))
+
+
+async def test_a_queue_waits_for_an_address_that_its_hosts_share(server: RedisServer, prefix: str) -> None:
+    site = ScriptedFetcher({f"https://{name}.example": 404 for name in "abc"})
+    resolver = Resolving({f"{name}.example": ["192.0.2.1"] for name in "abc"})
+    pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, address=Limit(min_delay_s=0.1))
+    fleet = FleetOptions(server.url, prefix=prefix)
+    spans: list[tuple[float, float]] = []
+    async with Gatekeeper(UA, fetcher=site, resolver=resolver, fleet=fleet, pacing=pacing) as gate:
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        for page in range(2):
+            for name in "abc":
+                await queue.put(f"https://{name}.example/{page}")
+        queue.close()
+
+        async def work() -> None:
+            with suppress(QueueClosed):
+                while True:
+                    async with queue.turn() as turn:
+                        began_mono = time.monotonic()
+                        turn.observe(200)
+                        spans.append((began_mono, time.monotonic()))
+
+        async with asyncio.timeout(30.0):
+            await asyncio.gather(work(), work())
+    spans.sort()
+    assert len(spans) == 6
+    assert all(after[0] - before[1] >= 0.1 for before, after in pairwise(spans))
 
 
 async def test_a_key_that_cannot_be_used_is_an_error_of_the_queue(

@@ -56,12 +56,19 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def members(fleet: Members, server: RedisServer, prefix: str, request: pytest.FixtureRequest) -> list[FleetPacer]:
+async def members(fleet: Members, server: RedisServer, prefix: str, request: pytest.FixtureRequest) -> list[FleetPacer]:
+    """Return two pacers that are connected."""
     wires = [ShiftedWire.of_url(server.url) for _ in range(2)]
     for wire in wires:
         wire.shift_key = f"{prefix}shift"
     options = PacingOptions(adaptive_factor=0.0, **getattr(request, "param", {"min_delay_s": 0.1}))
-    return [fleet.member(options, fleet.link_of(wire)) for wire in wires]
+    links = [fleet.link_of(wire) for wire in wires]
+    pacers = [fleet.member(options, link) for link in links]
+    async with asyncio.timeout(20.0):
+        for link in links:
+            while not link.is_up:
+                await link.tried()
+    return pacers
 
 
 async def set_clock(redis: Redis, prefix: str, by_s: int) -> None:
@@ -86,7 +93,6 @@ async def test_an_interval_is_kept(
     fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
 ) -> None:
     one, other = members
-    await other.closed_until(HOST)
     await visit(one)
     ended_mono = time.monotonic()
     await set_clock(redis, prefix, by_s)
@@ -101,7 +107,6 @@ async def test_a_request_under_way_keeps_the_others_away(
 ) -> None:
     one, other = members
     held = await one.start(wants())
-    await other.closed_until(HOST)
     await set_clock(redis, prefix, by_s)
     with pytest.raises(TooFar):  # its process looks, and renews its lease, before the other one may start
         await other.start(wants(), 6.0)
@@ -116,7 +121,6 @@ async def test_a_closed_host_stays_closed_and_no_longer_than_that(
     fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
 ) -> None:
     one, other = members
-    await other.closed_until(HOST)
     await visit(one, 429)
     refused_mono = time.monotonic()
     await set_clock(redis, prefix, by_s)

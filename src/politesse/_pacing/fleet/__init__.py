@@ -12,15 +12,20 @@ All arithmetic on time is done in Lua, by the clock of Redis, and answers are wa
 the time that passes on its monotonic one. A granted start is used only if, at that moment,
 
 * it is not early: the wait is over by the monotonic clock, which is read again after the timer;
-* it is late by no more than its slack, counted from the moment at which the question was sent. A process that was
-  stopped, or whose event loop was blocked, finds its grant void, whatever else it has not heard of meanwhile. A start
-  that was late is reserved again with twice the slack, so that a slow connection ends in slower spacing, not in none;
+* it is late by no more than its slack (``max_slack_s`` where it is alone at its host, because what comes next waits for
+  its end), counted from the moment at which the question was sent. A process that was stopped, or whose event loop was
+  blocked, finds its grant void, whatever else it has not heard of meanwhile. A start that was late is reserved again
+  with twice the slack, so that a slow connection ends in slower spacing, not in none;
 * the host was not closed by another process since the grant (``version``);
 * the connection was not lost since the grant. A Redis that was away may have come back without what it knew. So each
   host waits out its interval, and at least ``HOLD_S``, after each connection. That is the interval of the request that
   is to start: what a robots.txt states for the agent of an earlier one does not bind it. What the answers of a host ask
   for binds all, and is known only to those that have asked it: so they make it known again, as well as the requests
   that are under way and the closings, within ``HOLD_S``; and the host waits out that interval from then on.
+
+What cannot wait has its start reserved in the background (``held_starts.py``), a round trip less the slack before its
+interval is over, so that the grant is here when it is due. A start that is not used in time is given back. And
+``try_starts`` asks for many hosts in one round trip.
 
 While Redis is away nothing starts. What has ended meanwhile is reported when it is back.
 """

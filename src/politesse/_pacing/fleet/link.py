@@ -217,6 +217,8 @@ class FleetLink:
             try:
                 opening = self._wire.open(f"{self.options.prefix}to:{self.owner}")
                 server = await self._bounded(opening, _OPENING * self.options.timeout_s)
+                if self._unnoticed_s or server.run_id != self._run_id:
+                    self._clocks.clear()
                 await self._probe()
                 self._found(server)
                 await self._serve()
@@ -243,8 +245,6 @@ class FleetLink:
         # A server that was there before this process knows the others' requests; one that has just started, and one
         # that was lost, may not.
         self._known_since_mono = now_mono + self._unnoticed_s if self._run_id else now_mono - server.uptime_s
-        if server.run_id != self._run_id:
-            self._clocks.clear()
         self._run_id, self._fault, self.is_up, self._unnoticed_s = server.run_id, None, True, 0.0
         waiting, self._outbox = self._outbox, deque()
         for member in self._members:
@@ -340,7 +340,6 @@ class FleetLink:
         """Raise WireLost if the clock that rules a key was set."""
         jump_s = self._clocks.jump_s(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
         if jump_s:
-            self._clocks.clear()
             # Leases may have ended early. Their processes renew them as soon as they notice.
             self._unnoticed_s = _LOOK_S + self.options.timeout_s
             raise WireLost(f"its clock was set {'forward' if jump_s > 0 else 'back'} by {abs(jump_s):.1f} s")

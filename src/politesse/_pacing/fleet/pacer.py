@@ -130,14 +130,24 @@ class FleetPacer:
             again = True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close."""
-        self._reserver.check_open()
-        self._held.when_ready(request, callback)
+        """Call ``callback`` once, when a start is reserved for ``request`` and nothing waits; or at the close.
+
+        Where Redis refuses this client it is called soon: ``try_start`` raises that, and who is called may call it.
+        """
+        if self._reserver.is_refused():
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._held.when_ready(request, callback)
 
     def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close."""
-        self._reserver.check_open()
-        self._held.when_near(request, callback)
+        """Call ``callback`` once, so long before ``request`` may start as it takes to reserve that; or at the close.
+
+        Where Redis refuses this client it is called soon, as by ``when_ready``.
+        """
+        if self._reserver.is_refused():
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._held.when_near(request, callback)
 
     @property
     def reserving_s(self) -> float:
@@ -145,9 +155,13 @@ class FleetPacer:
         return self._reserver.trip.most_s
 
     def is_ready(self, request: TurnRequest, /) -> bool:
-        """Return whether a start is reserved, or nothing that is known here delays one; True if it is closed."""
+        """Return whether it is time to reserve a start, by what is known here, or one is held; True if it is closed."""
+        if self._reserver.is_closed:
+            return True
         held = self._held.get(request)
-        return (held is not None and held.granted is not None) or self._own.is_ready(request)
+        if held is not None and held.granted is not None:
+            return True
+        return self._own.is_ready(request, ahead_s=self._reserver.ahead_s(request))
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``, in any process."""

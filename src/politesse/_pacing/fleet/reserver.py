@@ -11,7 +11,7 @@ from politesse._pacing.fleet.messages import WireLost, microseconds
 from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.scope_port import ScopePacer
-from politesse.errors import ClosedError, TooFar
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class ProcessPacer(ScopePacer, Protocol):
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
         """See Pacer; the call may come ``ahead_s`` early."""
+
+    def is_ready(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> bool:
+        """See ScopePacer; it may be ``ahead_s`` early."""
 
     def pace(self, request: TurnRequest, /) -> Pace:
         """Return the interval that is in force for a request; raises ClosedError."""
@@ -82,6 +85,14 @@ class Reserver:
         if self.is_closed:
             raise ClosedError("the pacer is closed")
         self._link.check()
+
+    def is_refused(self) -> bool:
+        """Return whether Redis refuses this client; raises ClosedError if the pacer is closed."""
+        try:
+            self.check_open()
+        except ConfigurationError:
+            return True
+        return False
 
     def wake(self) -> None:
         """Have all that wait look what has changed."""

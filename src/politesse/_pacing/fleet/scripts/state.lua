@@ -39,7 +39,8 @@ local MOST_URL = 500 -- bytes of a URL that are kept, to name what is under way
 local YEAR = 366 * 86400 * 1000000 -- a clock that has been set back by more is nonsense
 
 local NUMBERS = {
-    'seen', 'last', 'late', 'before', 'before_late', 'closed', 'version', 'backoff', 'fetch', 'longest', 'pace',
+    seen = true, last = true, late = true, before = true, before_late = true, closed = true, version = true,
+    backoff = true, fetch = true, longest = true, pace = true,
 }
 local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true}
 
@@ -90,32 +91,30 @@ local function drop_lease(ticket)
     end
 end
 
--- Returns the name of a field that holds nonsense. What Lua would compute with that might open the host.
-local function nonsense_in_numbers(limit)
-    for _, name in ipairs(NUMBERS) do
-        if state[name] and not whole(state[name]) then
-            return name
-        end
-    end
-    for _, name in ipairs({'last', 'before'}) do
-        if get(name) > limit then
-            return name
-        end
-    end
-    return get('seen') > now + YEAR and 'seen' or get('closed') > 0 and not CLOSINGS[state.why] and 'why' or nil
-end
-
--- Reads the leases and the queue; returns the name of a field that holds nonsense.
-local function read_requests(limit)
+-- Reads the numbers, the leases and the queue; returns the name of a field that holds nonsense. What Lua would compute
+-- with that might open the host.
+local function read_fields()
+    local limit = math.max(now, whole(state.seen) or 0) + AHEAD
     for name, value in pairs(state) do
-        local ticket = string.match(name, '^lease:(.+)$')
-        if ticket then
-            leases[ticket] = whole(string.match(value, '^(%d+) '))
-            if not leases[ticket] or leases[ticket] > limit then
+        if NUMBERS[name] then
+            local number = whole(value)
+            if not number or number > limit and (name == 'last' or name == 'before') then
+                return name
+            end
+        elseif string.sub(name, 1, 6) == 'lease:' then
+            local expiry = whole(string.match(value, '^(%d+) '))
+            if not expiry or expiry > limit then
                 return 'lease'
             end
+            leases[string.sub(name, 7)] = expiry
             in_flight = in_flight + 1
         end
+    end
+    if get('seen') > now + YEAR then
+        return 'seen'
+    end
+    if get('closed') > 0 and not CLOSINGS[state.why] then
+        return 'why'
     end
     for line in string.gmatch(state.queue or '', '[^\n]+') do
         local ticket, interval, slack, tolerance, most, lease, url =
@@ -161,8 +160,7 @@ local function read()
     if #stored > 0 and state.format ~= '1' then
         return 'the key holds a hash that is not of politesse'
     end
-    local limit = math.max(now, whole(state.seen) or 0) + AHEAD
-    local nonsense = nonsense_in_numbers(limit) or read_requests(limit)
+    local nonsense = read_fields()
     if nonsense then
         return 'the key holds nonsense in its field ' .. nonsense
     end
@@ -180,6 +178,13 @@ local function claim()
     redis.call('HSET', key, 'format', '1', 'seen', text(now))
 end
 
+-- Calls a command with so many words at a time as Lua can pass on, an even number.
+local function in_parts(command, words)
+    for i = 1, #words, 1000 do
+        redis.call(command, key, unpack(words, i, math.min(i + 999, #words)))
+    end
+end
+
 -- Writes what has changed, and when the key expires.
 local function write()
     local lines = {}
@@ -192,13 +197,17 @@ local function write()
     if line ~= state.queue then
         set('queue', line)
     end
+    local kept, gone = {}, {}
     for name in pairs(changed) do
         if state[name] then
-            redis.call('HSET', key, name, state[name])
+            kept[#kept + 1] = name
+            kept[#kept + 1] = state[name]
         else
-            redis.call('HDEL', key, name)
+            gone[#gone + 1] = name
         end
     end
+    in_parts('HSET', kept)
+    in_parts('HDEL', gone)
     local expiry = math.max(now + KEPT, now + 2 * get('longest'), get('closed') + math.max(get('backoff'), get('fetch')))
     for _, lease_expiry in pairs(leases) do
         expiry = math.max(expiry, lease_expiry)
