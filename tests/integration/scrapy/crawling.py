@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -251,6 +252,12 @@ async def serving(*sites: Site, ssl_context: ssl.SSLContext | None = None) -> As
             host, port = runner.addresses[0][:2]
             site.base = f"{'http' if ssl_context is None else 'https'}://{host}:{port}"
         yield
+
+
+def least_gap_s(site: Site) -> float:
+    """Return the least time between the end of a page and the start of the next one, by the server's clock."""
+    pages = sorted(site.page_exchanges, key=lambda page: page.started)
+    return min(after.started - before.ended for before, after in pairwise(pages))
 
 
 def assert_sites_polite(*sites: Site, min_delay_s: float = 0.0) -> None:
