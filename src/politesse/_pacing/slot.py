@@ -126,6 +126,7 @@ class Slot:
         ready_for: the agent for which these two were worked out; None if they have to be worked out again.
         armed_mono: the time of its valid entry in the heap; None for none.
         waiters: in the order in which they came; NO_WAITERS before the first.
+        head: the first of them, at hand because an OrderedDict is slow to find it; None for none.
         closed_mono: until when it is closed as HostClosed has it; minus infinity once a turn was granted after that.
         long_wait: what binds the LongWait that was published last; None for none.
         watchers: the callbacks to call when the host is ready and nothing waits, one at a time; NO_WATCHERS before the
@@ -138,6 +139,7 @@ class Slot:
         "bearing",
         "bound_by",
         "closed_mono",
+        "head",
         "holder",
         "host",
         "in_flight",
@@ -174,6 +176,7 @@ class Slot:
         self.long_wait: Bound | None = None
         # Most hosts never have any, and each container takes as much as half of the slot.
         self.waiters = NO_WAITERS
+        self.head: Waiter | None = None
         self.watchers = NO_WATCHERS
 
     @property
@@ -232,6 +235,22 @@ class Slot:
             return None
         closed_until_wall = self.heard(now_mono, now_wall).closed_until_wall
         return closed_until_wall if closed_until_wall > now_wall else None
+
+    def schedule_calm(self, agent: AgentPace) -> bool:
+        """Do as ``schedule`` for the usual host, whose next start no clock changes; return False for any other.
+
+        Neither clock is read for it, and no object is made: 6 % of a turn with 1,000 tasks waiting.
+        """
+        bearing, pace, options = self.bearing, agent.stated, self.options
+        if bearing is None or not bearing.is_calm or pace is None or agent.timed or options.rule_of_thumb_factor:
+            return False
+        self.ready_for = agent
+        interval_s, self.bound_by = pace.interval_s, pace.bound_by
+        if options.adaptive_factor * bearing.latency_s > interval_s < options.adaptive_max_s:
+            interval_s = min(options.adaptive_factor * bearing.latency_s, options.adaptive_max_s)
+            self.bound_by = Bound.ADAPTIVE
+        self.ready_mono = self.last_mono + interval_s
+        return True
 
     def schedule(self, agent: AgentPace, now_mono: float, now_wall: float) -> None:
         """Work out when the next request of an agent may start, and what binds that."""
