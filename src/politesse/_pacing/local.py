@@ -353,7 +353,8 @@ class LocalPacer:
         return slot.ready_mono
 
     def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float) -> bool:
-        if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call and the clock
+        # As ``_ready_mono``, without the call and the clock.
+        if (slot.ready_for is not agent or agent.timed) and not slot.schedule_calm(agent):
             slot.schedule(agent, now_mono, self._wall())
         return now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
