@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import random
 from asyncio import _get_running_loop
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.backoff import CLOSING, Heard
@@ -32,7 +31,7 @@ from politesse._pacing.held_long import LONG_S, HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import Reports
-from politesse._pacing.slot import NEVER, NO_WAITERS, NO_WATCHERS, Waiter
+from politesse._pacing.slot import NEVER, NO_WATCHERS, Waiter
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
@@ -95,7 +94,7 @@ class LocalPacer:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
-        if not slot.waiters and self._is_ready(slot, agent, now_mono):
+        if slot.head is None and self._is_ready(slot, agent, now_mono):
             return self._stamp(slot, agent, request.url, now_mono)
         self._arm(slot)
         return self._not_yet(slot, agent)
@@ -112,7 +111,7 @@ class LocalPacer:
         """
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
-        if not slot.waiters and self._is_ready(slot, agent, now_mono):
+        if slot.head is None and self._is_ready(slot, agent, now_mono):
             return self._stamp(slot, agent, request.url, now_mono)
         waiter, alarm = self._join(slot, agent, request.url, max_wait_s, now_mono, first=first)
         permit = None
@@ -123,9 +122,7 @@ class LocalPacer:
                 permit = self._granted(slot, waiter)
             return permit
         finally:
-            del slot.waiters[waiter]
-            if waiter is slot.head:
-                slot.head = next(iter(slot.waiters), None)
+            slot.leave(waiter)
             if alarm is not None:
                 alarm.cancel()
             if permit is None or slot.options.max_concurrent > 1:
@@ -147,7 +144,7 @@ class LocalPacer:
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
         self._arm(slot)
-        return not slot.waiters and self._is_ready(slot, agent, now_mono)
+        return slot.head is None and self._is_ready(slot, agent, now_mono)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
@@ -241,7 +238,7 @@ class LocalPacer:
         self._wakeups.stop()
         self._held_long.stop()
         for slot in self._slots.values():
-            for waiter in slot.waiters:
+            for waiter in slot.line():
                 waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {slot.host}"))
             while slot.watchers:
                 slot.watchers.pop(0)[1]()
@@ -249,7 +246,7 @@ class LocalPacer:
     @property
     def waiting(self) -> int:
         """How many requests wait for a permit."""
-        return sum(len(slot.waiters) for slot in self._slots.values())
+        return sum(slot.waiting for slot in self._slots.values())
 
     @property
     def in_flight(self) -> int:
@@ -342,7 +339,7 @@ class LocalPacer:
         agent = slot.agents.get(name)
         if agent is None or (pace is not None and agent.by_origin.get(origin) is not pace):
             agent = slot.state(request)
-            if slot.waiters or slot.watchers:
+            if slot.waiting or slot.watchers:
                 self._arm(slot)  # the head may start sooner than it is armed for
         return slot, agent
 
@@ -402,13 +399,8 @@ class LocalPacer:
             alarm = self._clock.call_later(
                 max_wait_s, lambda: waiter.fail(TooFar(slot.host, self._not_yet(slot, agent), max_wait_s))
             )
-        if slot.waiters is NO_WAITERS:
-            slot.waiters = OrderedDict()
-        slot.waiters[waiter] = None
-        if first:
-            slot.waiters.move_to_end(waiter, last=False)
-        if first or slot.head is None:
-            slot.head = waiter
+        slot.join(waiter, first=first)
+        if slot.head is waiter:
             self._arm(slot)
         if slot.holder is not None and slot.holder.started_mono + LONG_S <= now_mono:
             self._look_behind(slot.holder, now_mono)
