@@ -276,7 +276,8 @@ class Slot:
     def schedule_calm(self, agent: AgentPace) -> bool:
         """Do as ``schedule`` for the usual host, whose next start no clock changes; return False for any other.
 
-        Neither clock is read for it, and no object is made: 6 % of a turn with 1,000 tasks waiting.
+        Neither clock is read for it, and no object is made. With ``Bearing.time``, which does so for an answer, 8 % of
+        the instructions of a turn are saved.
         """
         bearing, pace, options = self.bearing, agent.stated, self.options
         if bearing is None or not bearing.is_calm or pace is None or agent.timed or options.rule_of_thumb_factor:

@@ -49,7 +49,7 @@ class Gate(Protocol):
         """Return the verdict if it is known now."""
 
 
-class Site(Protocol):
+class KnownSite(Protocol):
     """What is known of the site of a verdict: the cache entry that it rests on. No other verdict rests on an equal one.
 
     Attributes:
@@ -68,7 +68,7 @@ class Site(Protocol):
 class Judging(Protocol):
     """Answers whether a URL may be requested; its answers are neither counted nor published."""
 
-    def known(self, url: str, /) -> tuple[Verdict, Site] | None:
+    def known(self, url: str, /) -> tuple[Verdict, KnownSite] | None:
         """Return what ``judged`` does, and what it rests on, where a shortcut finds it; else None."""
 
     async def learn(self, url: str, /) -> Verdict:
@@ -97,7 +97,7 @@ class Basis(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop to which the gate belongs; None while it was used in none."""
 
-    def unpaced_site(self, url: str, /) -> Site | None:
+    def unpaced_site(self, url: str, /) -> KnownSite | None:
         """Return what is known of the site of ``url`` if that is all that a turn needs beside a verdict; else None.
 
         It is None, too, where that robots.txt has closed its host, or states a pace.
@@ -218,7 +218,7 @@ class Taking:
         return Turn(verdict, permit, self._agent)
 
     def _granted_late(
-        self, origin: Origin, verdict: Verdict, site: Site | None, pace: StatedPace | None, permit: Permit
+        self, origin: Origin, verdict: Verdict, site: KnownSite | None, pace: StatedPace | None, permit: Permit
     ) -> Turn | None:
         """Return the turn after a wait; None if the permit was given back, because another verdict or pace holds.
 
