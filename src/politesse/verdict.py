@@ -340,6 +340,19 @@ def verdict_of_hit(
     return self
 
 
+def age_of_hit(verdict: Verdict, now_mono: float, now_wall: float) -> float:
+    """Return the age of the copy behind a verdict of ``verdict_of_hit`` now: what ``age_s`` says, and what has passed.
+
+    Of the two clocks, each time that of which more seconds have passed.
+    """
+    read_mono, read_wall, grounds = verdict._read_mono, verdict._read_wall, verdict._grounds  # noqa: SLF001 - its own
+    age_s, passed_s, passed_wall_s = read_mono - grounds.confirmed_mono, now_mono - read_mono, now_wall - read_wall
+    source = grounds.source
+    if source is not None and read_wall - source.fetched_wall > age_s:
+        age_s = read_wall - source.fetched_wall
+    return age_s + max(passed_s, passed_wall_s)
+
+
 _BOUND_REACHED: Final = (
     "the rules take too much work to compare them all; of the others a Disallow counts as matching, an Allow as not"
 )

@@ -205,9 +205,10 @@ class Entry(FileEntry):
         rules: the same by agent, one attribute nearer; empty without a file.
         grounds: of verdicts for the agent with which ``turn_to`` was called last; those of no agent before.
         deciding: the rules of that agent; None before. The hot path finds both without a dict.
+        is_unpaced: whether neither these rules nor the answer with its robots.txt say anything about the pace.
     """
 
-    __slots__ = ("deciding", "file_rules", "grounds", "rules")
+    __slots__ = ("deciding", "file_rules", "grounds", "is_unpaced", "rules")
 
     def __init__(
         self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
@@ -220,6 +221,7 @@ class Entry(FileEntry):
         self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
         self.grounds = _NO_GROUNDS
         self.deciding: RuleSet | None = None
+        self.is_unpaced = False
 
     def turn_to(self, agent: str) -> RuleSet | None:
         """Return the rules of ``agent``; keep them and what its verdicts rest on at hand. None if there are none."""
@@ -227,6 +229,7 @@ class Entry(FileEntry):
         if rules is not None:
             self.grounds = Grounds(agent, self.source, self.confirmed_mono, rules.site_usage)
             self.deciding = rules
+            self.is_unpaced = not (self.source.of_host or rules.crawl_delay is not None or rules.request_rates)
         return rules
 
     def set_source(self, source: Source) -> None:

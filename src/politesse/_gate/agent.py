@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._pacing.held import Turn
-    from politesse._pacing.turns import Standing
     from politesse.events import Event
     from politesse.verdict import NotYet
 
@@ -85,16 +84,21 @@ class Agent:
         return None if verdict is None else self.counted(verdict)
 
     def judged(self, url: str) -> Verdict | None:
-        """Return what ``peek`` does, neither counted nor published.
+        """Return what ``peek`` does, neither counted nor published."""
+        known = self.known(url) if self.state.loop is _get_running_loop() else None
+        return self._judged_plainly(url) if known is None else known[0]
 
-        The first half is the shortcut of ``AgentView.peek``, for turns and queues, where rules alone decide and are
-        fresh: a third of the time of the plain way.
+    def known(self, url: str) -> tuple[Verdict, Entry] | None:
+        """Return what ``judged`` does, and the entry that it rests on, where rules alone decide and are fresh.
+
+        The shortcut of ``AgentView.peek``, for turns and queues: a third of the time of the plain way, which None asks
+        for. The caller has found that the running event loop is the gate's, which takes half as long as a decision.
         """
         state = self.state
         place = url.find("/", 8)  # the third slash, as in ``AgentView.peek``
         entry = self._at_once.get(url[:place]) if place > 0 else None
         if entry is None:
-            return self._judged_plainly(url)
+            return None
         if (grounds := entry.grounds).agent is self.name:
             rules = entry.deciding
         else:
@@ -106,17 +110,16 @@ class Agent:
             or now_wall >= entry.refresh_wall
             # The wall clock was set back: the cache has to move the entry's times.
             or (now_mono - entry.confirmed_mono) - (now_wall - entry.confirmed_wall) >= AGREE_S
-            or state.loop is not _get_running_loop()
             or (state.policies and entry.origin.pacing_host in state.policies)
         ):
-            return self._judged_plainly(url)
+            return None
         entry.used = True
         target = url[place:]
         if is_plain(target) is not None and "/." not in target:
             match = rules.decide(target)
         else:
             match = match_rules(url, target, rules)
-        return verdict_of_hit(url, match.allowed or state.reports, match, grounds, now_mono, now_wall)
+        return verdict_of_hit(url, match.allowed or state.reports, match, grounds, now_mono, now_wall), entry
 
     def _judged_plainly(self, url: str) -> Verdict | None:
         self.state.check_usable()
@@ -252,24 +255,18 @@ class Agent:
         policy = state.policies.get(origin.pacing_host) if state.policies else None
         return entry if policy is None else (entry, policy)
 
-    def standing(self, url: str) -> Standing | None:
-        """Return the origin, the basis and the pace of ``url``; None for what ``basis`` and ``pace_rules`` must find.
+    def unpaced_site(self, url: str) -> Entry | None:
+        """Return the entry of the origin of ``url`` if it says all that a turn needs; else ``pace_rules`` has to.
 
-        One look at the entry for the usual site: it has no host policy, states no pace, and its robots.txt was not
-        answered with 429. Beside ``judged`` it saves a split, ``basis`` and ``pace_rules``: 6 % of a turn.
+        It does for the usual site: it has no host policy, states no pace, and its robots.txt was not answered with 429.
         """
         place = url.find("/", 8)
         entry = self._at_once.get(url[:place]) if place > 0 else None
-        if (
-            entry is None
-            or entry.source.of_host
-            or (self.state.policies and entry.origin.pacing_host in self.state.policies)
-        ):
+        if entry is None or (self.state.policies and entry.origin.pacing_host in self.state.policies):
             return None
-        rules = entry.rules.get(self.name)
-        if rules is None or rules.crawl_delay is not None or rules.request_rates:
+        if entry.grounds.agent is not self.name and entry.turn_to(self.name) is None:
             return None
-        return entry.origin, entry, rules
+        return entry if entry.is_unpaced else None
 
     def pace_rules(self, origin: Origin) -> RuleSet | None:
         """Return the rules of ``origin`` that set its pace, None where it is not known.
@@ -442,6 +439,9 @@ class Exemption:
             raise kind(f"exempt={reason!r:.100}: give the reason, as in exempt='our own server'")
         self._agent = agent
         self._reason = reason
+
+    def known(self, _: str, /) -> None:
+        """Return None: robots.txt, which a shortcut would go by, does not decide."""
 
     async def learn(self, url: str, /) -> Verdict:
         """Return the verdict; see ``Agent.exempted``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
+from asyncio import _get_running_loop, current_task
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,7 @@ class TurnContext(Taking, AbstractAsyncContextManager["Turn", None]):
         if not self._entered:
             return turn
         self._turn = turn
-        return turn.enter_here()
+        return turn.enter(current_task(self._agent.state.loop))
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

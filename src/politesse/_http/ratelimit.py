@@ -20,16 +20,17 @@ _PARAMETER = re.compile(r"(?:^|[;,\s])(r|t|q|w|remaining|reset)\s*=\s*([0-9]{1,1
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _UNIT = re.compile(r";\s*qu\s*=\s*\"?([^\";,\s]*)")
 _POLICY: Final = "ratelimit-policy"
-_NAMES: Final = frozenset({"ratelimit", _POLICY, "ratelimit-remaining", "x-ratelimit-remaining"})
+QUOTA_FIELDS: Final = frozenset({"ratelimit", _POLICY, "ratelimit-remaining", "x-ratelimit-remaining"})
+"""The headers about a quota, in lower case."""
 _UNIX_TIMES_FROM: Final = 1_000_000_000
 _MAX_FIELD: Final = 1024
 
 
 def quota_fields(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the headers about a quota."""
-    if _NAMES.isdisjoint(headers):
+    if QUOTA_FIELDS.isdisjoint(headers):
         return ()  # most responses
-    return tuple(name for name in headers if name in _NAMES)
+    return tuple(name for name in headers if name in QUOTA_FIELDS)
 
 
 def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float, float] | None:

@@ -163,6 +163,8 @@ class Bearing:
         closed_until_wall: the Unix time before which nothing may be requested.
         closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         backoff_s: for how long the last refusal of a page would close it, in seconds; 0 if none is remembered.
+        is_calm: whether there was no refusal and no quota yet: then it says nothing that the wall clock ends.
+        latency_s: the smoothed response time.
         offset_s: of the wall clock from the monotonic one, when ``follow`` read them last; NaN before. While the two
             differ by less than AGREE_S more or less than that, ``follow`` has no effect.
     """
@@ -170,13 +172,14 @@ class Bearing:
     __slots__ = (
         "_answered",
         "_fetch_backoff_s",
-        "_latency_s",
         "_quota",
         "_refused_wall",
         "_retrieval_s",
         "backoff_s",
         "closed_by",
         "closed_until_wall",
+        "is_calm",
+        "latency_s",
         "offset_s",
     )
 
@@ -186,10 +189,11 @@ class Bearing:
         self.backoff_s = 0.0
         self._fetch_backoff_s = 0.0
         self._refused_wall = 0.0
-        self._latency_s = 0.0
+        self.latency_s = 0.0
         self._retrieval_s = 0.0
         self._answered = False
         self._quota: tuple[float, float] = (0.0, 0.0)
+        self.is_calm = True
         self.offset_s = nan
 
     def follow(self, now_mono: float, now_wall: float) -> None:
@@ -230,16 +234,7 @@ class Bearing:
             jitter: 0 to 1.
             interval_s: the pace; needed for a refusal, and as long as ``backoff_s`` is not 0.
         """
-        # A refusal or an error that comes fast is no sign of a fast server: 429 and 5xx only lengthen the delay. All
-        # other answers shorten it as well, and so does a turn of which none was observed: else it would never fall.
-        answered = status is None or (status not in CLOSING and status < _SERVER_ERROR)
-        if answered or elapsed_s > self._retrieval_s:
-            self._retrieval_s = elapsed_s
-        if not self._answered:
-            self._answered = answered
-            self._latency_s = max(self._latency_s, elapsed_s)
-        elif answered or elapsed_s > self._latency_s:
-            self._latency_s += _SMOOTHING * (elapsed_s - self._latency_s)
+        self.time(status, elapsed_s)
         overruled: tuple[Overruled, ...] = ()
         if status in CLOSING:
             if self._is_new_refusal(self.backoff_s, elapsed_s, now_wall):
@@ -251,6 +246,24 @@ class Bearing:
             self.backoff_s = _halved(self.backoff_s, _first_s(options, interval_s))
             self._fetch_backoff_s = _halved(self._fetch_backoff_s, _first_fetch_s(options))
         return overruled + self._meter(headers, now_wall, options) if headers else overruled
+
+    def time(self, status: int | None, elapsed_s: float) -> None:
+        """Record how long an answer took: all that ``observe`` does while it is calm, unless the answer changes that.
+
+        Args:
+            status: of the answer; None for none.
+            elapsed_s: how long it took.
+        """
+        # A refusal or an error that comes fast is no sign of a fast server: 429 and 5xx only lengthen the delay. All
+        # other answers shorten it as well, and so does a turn of which none was observed: else it would never fall.
+        answered = status is None or (status < _SERVER_ERROR and status not in CLOSING)
+        if answered or elapsed_s > self._retrieval_s:
+            self._retrieval_s = elapsed_s
+        if not self._answered:
+            self._answered = answered
+            self.latency_s = max(self.latency_s, elapsed_s)
+        elif answered or elapsed_s > self.latency_s:
+            self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
 
     def refuse(
         self, headers: Mapping[str, str], elapsed_s: float, now_wall: float, options: PacingOptions
@@ -266,7 +279,7 @@ class Bearing:
 
     def slow(self, pace: Pace, now_wall: float, options: PacingOptions, *, rate_stated: bool) -> Pace:
         """Return the slower of ``pace`` and what the answers of the host say."""
-        adaptive_s = min(options.adaptive_factor * self._latency_s, options.adaptive_max_s)
+        adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
         if adaptive_s > pace.interval_s:
             pace = Pace(adaptive_s, Bound.ADAPTIVE)
         if options.rule_of_thumb_factor and not rate_stated:
@@ -277,12 +290,14 @@ class Bearing:
 
     def close(self, until_wall: float, bound_by: Bound) -> None:
         """Let nothing start before ``until_wall``."""
+        self.is_calm = False
         if until_wall > self.closed_until_wall:
             self.closed_until_wall = until_wall
             self.closed_by = bound_by
 
     def learn(self, backoff_s: float, fetch_backoff_s: float) -> None:
         """Take over longer backoffs, which another process remembers."""
+        self.is_calm = False
         self.backoff_s = max(self.backoff_s, backoff_s)
         self._fetch_backoff_s = max(self._fetch_backoff_s, fetch_backoff_s)
 
@@ -301,7 +316,7 @@ class Bearing:
             backoff_s=self.backoff_s,
             fetch_backoff_s=self._fetch_backoff_s,
             refused_s=self._refused_wall - now_wall,
-            latency_s=self._latency_s,
+            latency_s=self.latency_s,
             retrieval_s=self._retrieval_s,
             answered=self._answered,
             quota_interval_s=quota_interval_s,
@@ -310,11 +325,12 @@ class Bearing:
 
     def recall(self, answers: Answers, now_wall: float, options: PacingOptions) -> None:
         """Add what an earlier process has noted, as of now: of each part, what binds for longer."""
+        self.is_calm = False
         known = self.answers(now_wall).joined(answers.bounded(options))
         self.closed_until_wall, self.closed_by = now_wall + known.closed_s, known.closed_by
         self.backoff_s, self._fetch_backoff_s = known.backoff_s, known.fetch_backoff_s
         self._refused_wall = now_wall + known.refused_s
-        self._latency_s, self._retrieval_s = known.latency_s, known.retrieval_s
+        self.latency_s, self._retrieval_s = known.latency_s, known.retrieval_s
         self._answered = known.answered
         self._quota = (known.quota_interval_s, now_wall + known.quota_s)
 
@@ -355,6 +371,7 @@ class Bearing:
         if remaining <= 0:
             self.close(now_wall + reset_s, Bound.RATE_LIMIT)
         else:
+            self.is_calm = False
             self._quota = (reset_s / remaining, now_wall + reset_s)
         if reset_s == asked_s:
             return ()

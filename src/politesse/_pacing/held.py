@@ -180,8 +180,11 @@ class Turn:
         self._entered = True
         if self._permit is None:
             return self
-        if task is not None and (not self._holders or not self.is_held_by(task)):
-            self._holders = (*self._holders, ref(task))
+        if task is not None:
+            if not self._holders:
+                self._holders = (ref(task),)
+            elif not self.is_held_by(task):
+                self._holders = (*self._holders, ref(task))
         if ENTERED.get():
             ENTERED.set((*(ref(turn) for turn in entered_turns() if turn is not self), ref(self)))
         else:
@@ -220,7 +223,10 @@ class Turn:
         return True
 
     def __del__(self) -> None:
-        permit = getattr(self, "_permit", None)  # missing if the constructor failed
+        try:
+            permit = self._permit
+        except AttributeError:  # the constructor failed
+            return
         if permit is None or not permit.under_way:
             return
         if self._entered:

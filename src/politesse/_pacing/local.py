@@ -22,17 +22,16 @@ slot is armed for the next one. The slot is changed first, then ``_arm`` looks a
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
+from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import AGREE_S
 from politesse._pacing.backoff import CLOSING, Heard
 from politesse._pacing.busy import BusyHosts
 from politesse._pacing.held_long import LONG_S, HeldLong
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import NO_HEADERS, LocalPermit
 from politesse._pacing.reports import Reports
-from politesse._pacing.slot import NEVER, NO_WAITERS, NO_WATCHERS, Waiter, Watcher
+from politesse._pacing.slot import NEVER, NO_WATCHERS, Waiter, Watcher
 from politesse._pacing.wakeups import Wakeups
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
@@ -100,7 +99,7 @@ class LocalPacer:
         """
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
-        if not slot.waiters and self._is_ready(slot, agent, now_mono, ahead_s):
+        if slot.head is None and self._is_ready(slot, agent, now_mono, ahead_s):
             return self._stamp(slot, agent, request.url, now_mono)
         self._arm(slot)
         return self._not_yet(slot, agent)
@@ -121,7 +120,7 @@ class LocalPacer:
         """
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
-        if not slot.waiters and self._is_ready(slot, agent, now_mono):
+        if slot.head is None and self._is_ready(slot, agent, now_mono):
             return self._stamp(slot, agent, request.url, now_mono)
         waiter, alarm = self._join(slot, agent, request.url, max_wait_s, now_mono, first=first)
         permit = None
@@ -132,7 +131,7 @@ class LocalPacer:
                 permit = self._granted(slot, waiter)
             return permit
         finally:
-            del slot.waiters[waiter]
+            slot.leave(waiter)
             if alarm is not None:
                 alarm.cancel()
             if permit is None or slot.options.max_concurrent > 1:
@@ -156,7 +155,7 @@ class LocalPacer:
         now_mono = self._monotonic()
         slot, agent = self._enter(request, now_mono)
         self._arm(slot)
-        return not slot.waiters and self._is_ready(slot, agent, now_mono, ahead_s)
+        return slot.head is None and self._is_ready(slot, agent, now_mono, ahead_s)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
@@ -250,7 +249,7 @@ class LocalPacer:
         self._wakeups.stop()
         self._held_long.stop()
         for slot in self._slots.values():
-            for waiter in slot.waiters:
+            for waiter in slot.line():
                 waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {slot.host}"))
             while slot.watchers:
                 slot.watchers.pop(0)[1]()
@@ -258,7 +257,7 @@ class LocalPacer:
     @property
     def waiting(self) -> int:
         """How many requests wait for a permit."""
-        return sum(len(slot.waiters) for slot in self._slots.values())
+        return sum(slot.waiting for slot in self._slots.values())
 
     @property
     def in_flight(self) -> int:
@@ -274,17 +273,31 @@ class LocalPacer:
 
     def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer; the first call measures how long it took."""
-        now_mono, now_wall = self._monotonic(), self._wall()
+        now_mono = self._monotonic()
         elapsed_s = permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
         bearing = slot.bearing
-        if bearing is None:
-            bearing = slot.heard(now_mono, now_wall)
-        else:  # as ``heard``, without the call
-            if not -AGREE_S < now_wall - now_mono - bearing.offset_s < AGREE_S:
-                bearing.follow(now_mono, now_wall)
+        if not headers and status not in CLOSING and bearing is not None and bearing.is_calm:
             slot.ready_for = None
+            bearing.time(status, elapsed_s)
+        else:
+            self._heard(permit, slot, status, headers, elapsed_s, now_mono)
+        if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
+            self._arm(slot)
+
+    def _heard(
+        self,
+        permit: LocalPermit,
+        slot: Slot,
+        status: int | None,
+        headers: Mapping[str, str],
+        elapsed_s: float,
+        now_mono: float,
+    ) -> None:
+        """Record what an answer says beside the time that it took."""
+        now_wall = self._wall()
+        bearing = slot.heard(now_mono, now_wall)
         jitter = interval_s = 0.0  # they count for a closing only, and take time
         if status in CLOSING or bearing.backoff_s:
             jitter, interval_s = self._jitter(), slot.pace_of(permit.agent, now_wall).interval_s
@@ -293,8 +306,6 @@ class LocalPacer:
             self._reports.overruled(slot.host, overruled)
         if bearing.closed_until_wall > now_wall:
             self._reports.closed(slot, now_mono, now_wall, permit.url, status)
-        if slot.in_flight < slot.options.max_concurrent:  # else it is armed at the end
-            self._arm(slot)
 
     def ended(self, permit: LocalPermit, slot: Slot) -> None:
         """End a request."""
@@ -339,7 +350,7 @@ class LocalPacer:
         agent = slot.agents.get(name)
         if agent is None or (pace is not None and agent.by_origin.get(origin) is not pace):
             agent = slot.state(request)
-            if slot.waiters or slot.watchers:
+            if slot.waiting or slot.watchers:
                 self._arm(slot)  # the head may start sooner than it is armed for
         return slot, agent
 
@@ -350,14 +361,15 @@ class LocalPacer:
         return slot.ready_mono
 
     def _is_ready(self, slot: Slot, agent: AgentPace, now_mono: float, ahead_s: float = 0.0) -> bool:
-        if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call and the clock
+        # As ``_ready_mono``, without the call and the clock.
+        if (slot.ready_for is not agent or agent.timed) and not slot.schedule_calm(agent):
             slot.schedule(agent, now_mono, self._wall())
         return now_mono + ahead_s >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent
 
     def _not_yet(self, slot: Slot, agent: AgentPace) -> NotYet:
         """Return the answer to a request that cannot start now: its own time, or that of the head if it is later."""
         ready_mono, bound_by = self._ready_mono(slot, agent), slot.bound_by
-        if slot.waiters and (head := next(iter(slot.waiters))).agent is not agent:
+        if (head := slot.head) is not None and head.agent is not agent:
             head_mono = self._ready_mono(slot, head.agent)
             if head_mono > ready_mono:
                 ready_mono, bound_by = head_mono, slot.bound_by
@@ -385,7 +397,10 @@ class LocalPacer:
         self, slot: Slot, agent: AgentPace, url: str, max_wait_s: float | None, now_mono: float, *, first: bool
     ) -> tuple[Waiter, Timer | None]:
         """Put a request into the line; raises TooFar if it is known that its time comes too late."""
-        waiter = Waiter(agent, url, now_mono, self._wakeups.own_loop())
+        loop = _get_running_loop()
+        if loop is None or loop is not self._wakeups.loop:  # mostly, the call is saved
+            loop = self._wakeups.own_loop()
+        waiter = Waiter(agent, url, now_mono, loop)
         alarm = None
         if max_wait_s is not None:
             if self._ready_mono(slot, agent) - now_mono > max_wait_s:
@@ -395,17 +410,12 @@ class LocalPacer:
             alarm = self._clock.call_later(
                 max_wait_s, lambda: waiter.fail(TooFar(slot.host, self._not_yet(slot, agent), max_wait_s))
             )
-        is_head = first or not slot.waiters
-        if slot.waiters is NO_WAITERS:
-            slot.waiters = OrderedDict()
-        slot.waiters[waiter] = None
-        if first:
-            slot.waiters.move_to_end(waiter, last=False)
-        if is_head:
+        slot.join(waiter, first=first)
+        if slot.head is waiter:
             self._arm(slot)
         if slot.holder is not None and slot.holder.started_mono + LONG_S <= now_mono:
             self._look_behind(slot.holder, now_mono)
-        if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call
+        if (slot.ready_for is not agent or agent.timed) and not slot.schedule_calm(agent):
             slot.schedule(agent, self._monotonic(), self._wall())
         if (wait_s := slot.ready_mono - now_mono) > LONG_S:
             self._reports.waits(slot, waiter, wait_s, slot.bound_by)
@@ -420,7 +430,7 @@ class LocalPacer:
         if (
             now_mono >= slot.ready_mono
             and slot.in_flight < slot.options.max_concurrent
-            and next(iter(slot.waiters)) is waiter
+            and slot.head is waiter
             and not self._closed
         ):
             permit = self._stamp(slot, agent, waiter.url, now_mono)
@@ -440,9 +450,9 @@ class LocalPacer:
         if slot.in_flight >= slot.options.max_concurrent:
             return
         # A time in the past will do as well: the timer makes it now, and no clock has to be read here.
-        if slot.waiters:
-            agent = next(iter(slot.waiters)).agent
-            if slot.ready_for is not agent or agent.timed:  # as ``_ready_mono``, without the call
+        if (head := slot.head) is not None:
+            agent = head.agent
+            if (slot.ready_for is not agent or agent.timed) and not slot.schedule_calm(agent):
                 slot.schedule(agent, self._monotonic(), self._wall())
             at_mono = slot.ready_mono
         elif slot.watchers:
@@ -454,13 +464,13 @@ class LocalPacer:
             self._wakeups.look_at(slot, at_mono)
 
     def _look_at(self, slot: Slot, now_mono: float) -> None:
-        if slot.waiters:
-            head = next(iter(slot.waiters))
+        if (head := slot.head) is not None:
             agent = head.agent
             if slot.ready_for is not agent or agent.timed:
                 slot.schedule(agent, now_mono, self._wall())
             if now_mono >= slot.ready_mono and slot.in_flight < slot.options.max_concurrent:
-                head.wake()
+                if not head.woken.done():  # as ``Waiter.wake``, without the call
+                    head.woken.set_result(None)
             else:
                 self._look_behind(slot.holder, now_mono)
                 self._arm(slot)

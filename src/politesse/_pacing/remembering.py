@@ -246,8 +246,9 @@ class RememberingPacer(LocalPacer):
 
     def _refuse_waiters(self, slot: Slot, recall: _Recall) -> None:
         """Raise TooFar in the waiters of which it is known now that their time comes too late."""
+        line = set(slot.line())
         for waiter, (until_mono, max_wait_s) in recall.deadlines.items():
-            if waiter in slot.waiters and self._ready_mono(slot, waiter.agent) > until_mono:
+            if waiter in line and self._ready_mono(slot, waiter.agent) > until_mono:
                 waiter.fail(TooFar(slot.host, self._not_yet(slot, waiter.agent), max_wait_s))
 
     def _note_host(self, host: str) -> None:

@@ -46,8 +46,8 @@ class Reports:
         slot.closed_mono = now_mono + closed_s
         url = "" if status is None else url
         self.publish(HostClosed(slot.host, bearing.closed_until_wall, bound_by, closed_s, url, status))
-        if slot.waiters and closed_s > LONG_S:
-            self.waits(slot, next(iter(slot.waiters)), closed_s, bound_by)
+        if slot.head is not None and closed_s > LONG_S:
+            self.waits(slot, slot.head, closed_s, bound_by)
 
     def opened(self, slot: Slot) -> None:
         """Publish that a host that was closed has granted a turn again."""
@@ -76,9 +76,9 @@ class Reports:
     def held(self, slot: Slot, now_mono: float) -> float | None:
         """Publish a long wait for a host that is held for long; return when to look again if it is not long yet."""
         holder = slot.holder
-        if holder is None or holder.started_mono + LONG_S > now_mono or not slot.waiters or not slot.is_full:
+        head = slot.head
+        if holder is None or holder.started_mono + LONG_S > now_mono or head is None or not slot.is_full:
             return None
-        head = next(iter(slot.waiters))
         if head.joined_mono + LONG_S > now_mono:
             return head.joined_mono + LONG_S
         self.waits(slot, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)

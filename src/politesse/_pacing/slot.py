@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -16,7 +15,7 @@ from politesse.ports import HostPace
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from politesse._pacing.pace import Pace, PacingOptions
     from politesse.ports import StatedPace, TurnRequest
@@ -59,9 +58,14 @@ class AgentPace:
 
 
 class Waiter:
-    """A request in line. It is woken when it is the head and its time has come, and again if that was too early."""
+    """A request in line. It is woken when it is the head and its time has come, and again if that was too early.
 
-    __slots__ = ("agent", "error", "joined_mono", "url", "woken")
+    Attributes:
+        before: the waiter before it in the line; None at the head.
+        after: the waiter behind it; None at the end.
+    """
+
+    __slots__ = ("after", "agent", "before", "error", "joined_mono", "url", "woken")
 
     def __init__(self, agent: AgentPace, url: str, joined_mono: float, loop: asyncio.AbstractEventLoop) -> None:
         self.agent = agent
@@ -69,6 +73,8 @@ class Waiter:
         self.joined_mono = joined_mono
         self.woken: asyncio.Future[None] = asyncio.Future(loop=loop)  # given the loop, it need not look it up
         self.error: Exception | None = None
+        self.before: Waiter | None = None
+        self.after: Waiter | None = None
 
     def wake(self) -> None:
         """Let it look."""
@@ -96,10 +102,6 @@ class Started(Held, Protocol):
 
     before_mono: float
     marks: int
-
-
-NO_WAITERS: Final[OrderedDict[Waiter, None]] = OrderedDict()
-"""Shared by all slots in which nothing has waited; nothing is put into it."""
 
 
 class Watcher(NamedTuple):
@@ -140,7 +142,10 @@ class Slot:
         bound_by: what binds that.
         ready_for: the agent for which these two were worked out; None if they have to be worked out again.
         armed_mono: the time of its valid entry in the heap; None for none.
-        waiters: in the order in which they came; NO_WAITERS before the first.
+        waiting: how many requests wait in line.
+        head: the first of them; None for none. The line is a doubly linked list, because a waiter that is cancelled
+            leaves it from any place, and because an OrderedDict costs 3 % of a turn with 1,000 tasks waiting.
+        last: the last of them; None for none.
         closed_mono: until when it is closed as HostClosed has it; minus infinity once a turn was granted after that.
         long_wait: what binds the LongWait that was published last; None for none.
         watchers: the callbacks to call when the host is ready and nothing waits, one at a time; NO_WATCHERS before the
@@ -153,9 +158,11 @@ class Slot:
         "bearing",
         "bound_by",
         "closed_mono",
+        "head",
         "holder",
         "host",
         "in_flight",
+        "last",
         "last_mono",
         "limits",
         "long_wait",
@@ -165,7 +172,7 @@ class Slot:
         "options",
         "ready_for",
         "ready_mono",
-        "waiters",
+        "waiting",
         "watchers",
     )
 
@@ -187,9 +194,10 @@ class Slot:
         self.armed_mono: float | None = None
         self.closed_mono = NEVER
         self.long_wait: Bound | None = None
-        # Most hosts never have any, and each container takes as much as half of the slot.
-        self.waiters = NO_WAITERS
-        self.watchers = NO_WATCHERS
+        self.waiting = 0
+        self.head: Waiter | None = None
+        self.last: Waiter | None = None
+        self.watchers = NO_WATCHERS  # most hosts never have any
 
     @property
     def is_full(self) -> bool:
@@ -200,6 +208,37 @@ class Slot:
     def held_by(self) -> str:
         """The URL whose request has to end before another can start; empty if there is room, or if it is unknown."""
         return self.holder.url if self.holder is not None and self.is_full else ""
+
+    def join(self, waiter: Waiter, *, first: bool) -> None:
+        """Put a waiter at the end of the line, or at its head."""
+        self.waiting += 1
+        if self.head is None or self.last is None:
+            self.head = self.last = waiter
+        elif first:
+            waiter.after, self.head.before, self.head = self.head, waiter, waiter
+        else:
+            waiter.before, self.last.after, self.last = self.last, waiter, waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Take a waiter out of the line, from wherever it is."""
+        self.waiting -= 1
+        before, after = waiter.before, waiter.after
+        if before is None:
+            self.head = after
+        else:
+            before.after = after
+        if after is None:
+            self.last = before
+        else:
+            after.before = before
+        waiter.before = waiter.after = None
+
+    def line(self) -> Iterator[Waiter]:
+        """Return the waiters, the head first; the line must not change meanwhile."""
+        waiter = self.head
+        while waiter is not None:
+            yield waiter
+            waiter = waiter.after
 
     def stamp(self, permit: Started, now_mono: float) -> None:
         """Stamp a permit again."""
@@ -248,6 +287,23 @@ class Slot:
         closed_until_wall = self.heard(now_mono, now_wall).closed_until_wall
         return closed_until_wall if closed_until_wall > now_wall else None
 
+    def schedule_calm(self, agent: AgentPace) -> bool:
+        """Do as ``schedule`` for the usual host, whose next start no clock changes; return False for any other.
+
+        Neither clock is read for it, and no object is made. With ``Bearing.time``, which does so for an answer, 8 % of
+        the instructions of a turn are saved.
+        """
+        bearing, pace, options = self.bearing, agent.stated, self.options
+        if bearing is None or not bearing.is_calm or pace is None or agent.timed or options.rule_of_thumb_factor:
+            return False
+        self.ready_for = agent
+        interval_s, self.bound_by = pace.interval_s, pace.bound_by
+        if options.adaptive_factor * bearing.latency_s > interval_s < options.adaptive_max_s:
+            interval_s = min(options.adaptive_factor * bearing.latency_s, options.adaptive_max_s)
+            self.bound_by = Bound.ADAPTIVE
+        self.ready_mono = self.last_mono + interval_s
+        return True
+
     def schedule(self, agent: AgentPace, now_mono: float, now_wall: float) -> None:
         """Work out when the next request of an agent may start, and what binds that."""
         bearing, pace, timed, closure = self.bearing, agent.stated, agent.timed, None
@@ -293,7 +349,7 @@ class Slot:
             not_before_wall=now_wall + max(0.0, ready_mono - now_mono),
             closed_until_wall=closed_until_wall,
             closed_by=None if self.bearing is None or closed_until_wall is None else self.bearing.closed_by,
-            waiting=len(self.waiters),
+            waiting=self.waiting,
             in_flight=self.in_flight,
             held_by=holder.url if holder is not None else "",
             held_s=now_mono - holder.started_mono if holder is not None else 0.0,
@@ -316,7 +372,7 @@ class Slot:
             is_first = not any(origin in agent.by_origin for agent in self.agents.values())
         of_no_page = self.only_fetched or now_mono > self.last_is_known_until(kept_s)
         if is_first or of_no_page:
-            self.only_fetched = of_no_page and not (self.waiters or self.watchers)
+            self.only_fetched = of_no_page and not (self.waiting or self.watchers)
             self.last_mono = now_mono
             self.marks += 1
             self.ready_for = None

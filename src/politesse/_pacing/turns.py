@@ -19,7 +19,7 @@ during the wait has not changed, and the verdict holds, though never on a copy o
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from politesse._constants import DAY_S
 from politesse._pacing.held import ENTERED, Turn
@@ -27,7 +27,7 @@ from politesse._tasks import ends_within
 from politesse.errors import Disallowed, TooFar, TurnHeld
 from politesse.origin import split
 from politesse.ports import TurnRequest
-from politesse.verdict import Bound, NotYet
+from politesse.verdict import Bound, NotYet, age_of_hit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,8 +49,27 @@ class Gate(Protocol):
         """Return the verdict if it is known now."""
 
 
+class KnownSite(Protocol):
+    """What is known of the site of a verdict: the cache entry that it rests on. No other verdict rests on an equal one.
+
+    Attributes:
+        origin: of the site.
+        deciding: the rules that the verdict rests on.
+        is_unpaced: whether neither these nor the answer with its robots.txt say anything about the pace.
+    """
+
+    origin: Origin
+    is_unpaced: bool
+
+    @property
+    def deciding(self) -> StatedPace | None: ...
+
+
 class Judging(Protocol):
     """Answers whether a URL may be requested; its answers are neither counted nor published."""
+
+    def known(self, url: str, /) -> tuple[Verdict, KnownSite] | None:
+        """Return what ``judged`` does, and what it rests on, where a shortcut finds it; else None."""
 
     async def learn(self, url: str, /) -> Verdict:
         """Return the verdict, fetching what has to be known first."""
@@ -59,12 +78,12 @@ class Judging(Protocol):
         """Return the verdict if it is known now."""
 
 
-Standing: TypeAlias = "tuple[Origin, object, StatedPace | None]"
-"""An origin, what verdicts on it rest on (see ``Basis.basis``), and what it states about pace."""
-
-
 class Basis(Protocol):
     """Knows what verdicts rest on, and what sites state about their pace."""
+
+    @property
+    def name(self) -> str:
+        """The product tokens for which it judges, as one name."""
 
     @property
     def pacer(self) -> Pacer:
@@ -78,8 +97,8 @@ class Basis(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop to which the gate belongs; None while it was used in none."""
 
-    def standing(self, url: str, /) -> Standing | None:
-        """Return what a turn needs of a site beside a verdict; None unless one look at its cache entry says it all.
+    def unpaced_site(self, url: str, /) -> KnownSite | None:
+        """Return what is known of the site of ``url`` if that is all that a turn needs beside a verdict; else None.
 
         It is None, too, where that robots.txt has closed its host, or states a pace.
         """
@@ -153,36 +172,34 @@ class Taking:
 
     async def take(self) -> Turn:
         """Wait for the turn."""
-        url, agent, max_wait_s = self._url, self._agent, self._max_wait_s
+        url, agent, gate, max_wait_s = self._url, self._agent, self._gate, self._max_wait_s
         clock = agent.clock
         deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
         try:
             if ENTERED.get():
                 self._refuse_to_wait_for_itself(split(url)[0])
             while True:
-                verdict = self._gate.judged(url)
-                standing = agent.standing(url) if verdict is not None and verdict.allowed else None
-                if verdict is not None and standing is not None:  # nearly every turn
-                    origin, self._basis, pace = standing
-                    self._verdict = verdict
-                    self._at_mono, self._at_wall = clock.monotonic(), clock.wall()
+                known, site = gate.known(url), None
+                # Nearly every turn: without a second look at the entry (``basis``, ``pace_rules``) 6 % of it are saved.
+                if known is not None and known[0].allowed and known[1].is_unpaced:
+                    verdict, site = known
+                    self._verdict, self._basis, origin, pace = verdict, site, site.origin, site.deciding
                 else:
                     origin = split(url)[0]
-                    verdict = await self._checked(origin, verdict, deadline_mono)
-                    _close_if_refused(agent.pacer, origin, verdict)
+                    judged = gate.judged(url) if known is None else known[0]
+                    verdict = await self._checked(origin, judged, deadline_mono)
                     pace = agent.pace_rules(origin)
-                request = TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url)
+                request = TurnRequest(origin.pacing_host, origin.text, agent.name, pace, url)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await agent.pacer.start(request, left_s)
                 if not permit.waited or (
                     # As ``_granted_late`` finds for nearly every turn: a call less.
-                    standing is not None
-                    and verdict.age_s + clock.monotonic() - self._at_mono < DAY_S
-                    and verdict.age_s + clock.wall() - self._at_wall < DAY_S
-                    and agent.basis(origin) == self._basis
+                    site is not None
+                    and age_of_hit(verdict, clock.monotonic(), clock.wall()) < DAY_S
+                    and agent.basis(origin) is site
                 ):
                     return self._granted(verdict, permit)
-                turn = self._granted_late(origin, verdict, pace, permit)
+                turn = self._granted_late(origin, verdict, site, pace, permit)
                 if turn is not None:
                     return turn
         except TooFar as far:
@@ -200,12 +217,21 @@ class Taking:
         """Return the turn."""
         return Turn(verdict, permit, self._agent)
 
-    def _granted_late(self, origin: Origin, verdict: Verdict, pace: StatedPace | None, permit: Permit) -> Turn | None:
-        """Return the turn after a wait; None if the permit was given back, because another verdict or pace holds."""
+    def _granted_late(
+        self, origin: Origin, verdict: Verdict, site: KnownSite | None, pace: StatedPace | None, permit: Permit
+    ) -> Turn | None:
+        """Return the turn after a wait; None if the permit was given back, because another verdict or pace holds.
+
+        ``site`` is what ``known`` has returned with the verdict; None for a verdict of another origin.
+        """
         clock = self._agent.clock
         try:
-            passed_s = max(clock.monotonic() - self._at_mono, clock.wall() - self._at_wall)
-            usable = verdict.age_s + passed_s < DAY_S  # RFC 9309 2.4: no copy older than 24 hours SHOULD be used
+            now_mono, now_wall = clock.monotonic(), clock.wall()
+            if site is None:
+                age_s = verdict.age_s + max(now_mono - self._at_mono, now_wall - self._at_wall)
+            else:
+                age_s = age_of_hit(verdict, now_mono, now_wall)
+            usable = age_s < DAY_S  # RFC 9309 2.4: no copy older than 24 hours SHOULD be used
             holds: Verdict | None = verdict
             if not usable or self._agent.basis(origin) != self._basis:
                 holds = self._gate.judged(self._url)
@@ -242,10 +268,12 @@ class Taking:
         self._at_mono, self._at_wall = clock.monotonic(), clock.wall()
 
     async def _checked(self, origin: Origin, verdict: Verdict | None, deadline_mono: float | None) -> Verdict:
-        """Return the verdict that was found at once, or else one that has to be fetched for."""
+        """Return the verdict that was found at once, or else one that has to be fetched for; raises Disallowed."""
         if verdict is None:
-            return await self._learn(origin, deadline_mono)
-        self._note(origin, verdict)
+            verdict = await self._learn(origin, deadline_mono)
+        else:
+            self._note(origin, verdict)
+        _close_if_refused(self._agent.pacer, origin, verdict)
         return verdict
 
     async def _learn(self, origin: Origin, deadline_mono: float | None) -> Verdict:
@@ -320,14 +348,14 @@ def _unknown(agent: Basis, url: str) -> NotYet:
 
 def _wanted(agent: Basis, url: str, verdict: Verdict) -> tuple[Origin, TurnRequest]:
     """Return what the pacer is asked for; raises Disallowed."""
-    standing = agent.standing(url) if verdict.allowed else None
-    if standing is not None:
-        origin, _, pace = standing
+    site = agent.unpaced_site(url) if verdict.allowed else None
+    if site is not None:
+        origin, pace = site.origin, site.deciding
     else:
         origin = split(url)[0]
         _close_if_refused(agent.pacer, origin, verdict)
         pace = agent.pace_rules(origin)
-    return origin, TurnRequest(origin.pacing_host, origin.text, verdict.agent, pace, verdict.url)
+    return origin, TurnRequest(origin.pacing_host, origin.text, agent.name, pace, url)
 
 
 def _close_if_refused(pacer: Pacer, origin: Origin, verdict: Verdict) -> None:

@@ -28,6 +28,9 @@ class Wakeups:
     Args:
         clock: the monotonic clock and the timer.
         look: called with a slot whose time has come, and the monotonic time.
+
+    Attributes:
+        loop: the event loop of the timer; None before it is known.
     """
 
     def __init__(self, clock: Clock, look: Callable[[Slot, float], None]) -> None:
@@ -37,7 +40,7 @@ class Wakeups:
         self._pushes = 0
         self._timers: list[tuple[float, Timer]] = []  # with their times, the soonest last
         self._soonest_mono = inf
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
     def look_at(self, slot: Slot, at_mono: float) -> None:
@@ -53,9 +56,9 @@ class Wakeups:
     def own_loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; raise WrongEventLoop if the timer belongs to another one."""
         loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
+        if self.loop is None:
+            self.loop = loop
+        elif self.loop is not loop:
             raise WrongEventLoop
         return loop
 
@@ -68,9 +71,9 @@ class Wakeups:
         self._heap.clear()
 
     def _set_timer(self, at_mono: float) -> None:
-        if self._loop is None:
+        if self.loop is None:
             with suppress(RuntimeError):  # none is running: then the clock is no event loop's either
-                self._loop = asyncio.get_running_loop()
+                self.loop = asyncio.get_running_loop()
         delay_s = max(at_mono - self._clock.monotonic(), _MIN_TIMER_S)
         self._timers.append((at_mono, self._clock.call_later(delay_s, self._on_timer)))
         self._soonest_mono = at_mono

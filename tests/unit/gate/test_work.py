@@ -66,4 +66,4 @@ async def test_work_of_a_turn_for_which_many_tasks_wait(gate: Gatekeeper) -> Non
 
     with counted_calls() as calls:
         await asyncio.gather(*map(work, HOSTS * tasks_a_host))
-    assert_work(calls, len(HOSTS) * tasks_a_host * turns_each, calls_each=42)
+    assert_work(calls, len(HOSTS) * tasks_a_host * turns_each, calls_each=39)

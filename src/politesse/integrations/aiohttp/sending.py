@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp.http import SERVER_SOFTWARE
 
+from politesse._http.ratelimit import QUOTA_FIELDS
+from politesse._pacing.backoff import CLOSING
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, introduce, turn_for
 from politesse.integrations.aiohttp.bypass import is_traced, send_judged
@@ -17,10 +19,13 @@ from politesse.integrations.aiohttp.urls import ClientInvalidURL, sent_url, spel
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse._gate.view import AgentView
     from politesse._pacing.held import Turn
+    from politesse.integrations.aiohttp.urls import Hop
 
 DEFAULT_USER_AGENTS: Final = frozenset({SERVER_SOFTWARE})
 
@@ -81,7 +86,7 @@ async def send(
         # Mostly, the coroutine of ``send_judged`` is saved.
         sending = send_judged(request, handler, turn.url, turn=True) if is_traced() else handler(request)
         response = await sending
-        turn.observe(response.status, response.headers)
+        turn.observe(response.status, _about_pace(response))
         connection = response.connection
         if connection is None or response.status == _SWITCHING_PROTOCOLS:
             turns.end(turn)
@@ -97,6 +102,21 @@ async def send(
         turns.end(turn)
         raise
     return response
+
+
+def _about_pace(response: ClientResponse) -> Mapping[str, str] | None:
+    """Return the headers of an answer; None if none of them sets the pace, as nearly always.
+
+    They are looked up in the multidict, which ignores case by itself: to copy them all in lower case, as a turn does,
+    takes longer than the rest of what a turn does with an answer.
+    """
+    headers = response.headers
+    if response.status in CLOSING:
+        return headers
+    for name in QUOTA_FIELDS:
+        if name in headers:
+            return headers
+    return None
 
 
 class RequestTurns:
@@ -120,7 +140,7 @@ class RequestTurns:
         "_gate",
         "_max_wait_s",
         "_prepared",
-        "_prepared_url",
+        "_prepared_hop",
         "_response",
         "_total_s",
         "_turns",
@@ -136,18 +156,19 @@ class RequestTurns:
         self._exempt_host = ""
         self._total_s = total_s
         self._prepared: Turn | None = None
-        self._prepared_url = ""  # as it will be sent: the turn that the task holds may have another spelling
+        self._prepared_hop: Hop | None = None  # as it will be sent: the turn of the task may have another spelling
         self._response: ClientResponse | None = None
 
-    async def prepare(self, url: str) -> None:
+    async def prepare(self, hop: Hop) -> None:
         """Take the turn of the first hop before the request starts."""
+        _, url = hop
         try:
             self._prepared = await turn_for(
                 self._gate, url, spelt_url, max_wait_s=self._max_wait_s, exempt=self._exempt
             )
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
-        self._prepared_url = url
+        self._prepared_hop = hop
         if self._exempt is not None:
             self._exempt_host = Origin.of(url).pacing_host
 
@@ -158,9 +179,10 @@ class RequestTurns:
             previous.release()
         introduce(request.headers, DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
         try:
-            url = sent_url(request)
+            hop = self._prepared_hop
+            url = sent_url(request, hop)
             turn, self._prepared = self._prepared, None
-            if turn is None or self._prepared_url != url:
+            if turn is None or hop is None or hop[1] != url:
                 turn = await self._another_turn(url, turn)
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None

@@ -18,7 +18,7 @@ from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
 from politesse.integrations._request import OpenTurns, check_gate
 from politesse.integrations.aiohttp.response_directives import page_directives
 from politesse.integrations.aiohttp.sending import RequestTurns
-from politesse.integrations.aiohttp.urls import explained, judged_url
+from politesse.integrations.aiohttp.urls import Hop, explained, judged_url
 from politesse.origin import url_text
 
 if TYPE_CHECKING:
@@ -243,10 +243,12 @@ class PoliteSession:
         if outer is not None:
             outer.step_back()  # a middleware of that request makes this one: otherwise we would wait for its turn
         try:
-            first_url = _first_url(self._session, url, options.get("params"))
-            if first_url is not None:
-                await turns.prepare(first_url)
+            hop = _first_hop(self._session, url, params := options.get("params"))
+            if hop is not None:
+                await turns.prepare(hop)
                 self._check_open(method, url)
+                if not params:
+                    url, _ = hop  # which aiohttp need not read again
             _SENDING.set(turns)
             response = await self._session.request(method, url, middlewares=(*middlewares, turns), **options)
         except BaseException as error:
@@ -313,8 +315,8 @@ def _middlewares(
     return tuple(session._middlewares if given is None else given)  # noqa: SLF001 - there is no public accessor
 
 
-def _first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str | None:  # noqa: ANN401 - aiohttp's
-    """Return the URL of the first hop as aiohttp will build it; None for one that aiohttp will refuse.
+def _first_hop(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> Hop | None:  # noqa: ANN401 - aiohttp's
+    """Return the first hop as aiohttp will build it; None for one that aiohttp will refuse.
 
     If aiohttp builds another URL, RequestTurns takes a turn for that one: this one is taken early, out of the timeout.
     """
@@ -327,6 +329,6 @@ def _first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> st
         if built.scheme not in {"http", "https", "ws", "wss"} or not built.raw_host:
             return None
         # No copy without userinfo, and none without the fragment, which is not judged: yarl keeps its parts by object.
-        return judged_url(built.with_user(None) if "@" in built.raw_authority else built)
+        return built, judged_url(built.with_user(None) if "@" in built.raw_authority else built)
     except (ValueError, TypeError):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 from aiohttp import ClientRequest, hdrs
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
     from politesse.origin import StrOrURL
+
+
+Hop: TypeAlias = tuple[URL, str]
+"""A URL for aiohttp, and the same as text, as it is judged."""
 
 
 class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
@@ -57,12 +61,17 @@ def spelt_url(url: str) -> str:
     return judged_url(URL(url).with_user(None))
 
 
-def sent_url(request: ClientRequest) -> str:
-    """Return the URL that is sent; raises InvalidURL if the server would read another one from the request."""
+def sent_url(request: ClientRequest, prepared: Hop | None = None) -> str:
+    """Return the URL that is sent; raises InvalidURL if the server would read another one from the request.
+
+    ``prepared`` is the hop that is expected: its URL need not be written again.
+    """
     url = request.url
-    judged = judged_url(url)
-    # Only URL(..., encoded=True) can have dot segments here: yarl resolves all others.
-    check_sent(judged, url.raw_path, request.headers.getall(hdrs.HOST, ()), url.raw_authority)
+    judged = prepared[1] if prepared is not None and prepared[0] is url else judged_url(url)
+    hosts, authority, path = request.headers.getall(hdrs.HOST, ()), url.raw_authority, url.raw_path
+    # Only URL(..., encoded=True) can have dot segments here: yarl resolves all others. Mostly, the call is saved.
+    if hosts != [authority] or "/." in path or "/%2" in path:
+        check_sent(judged, path, hosts, authority)
     return judged
 
 
