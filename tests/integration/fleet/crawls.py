@@ -101,6 +101,14 @@ def violations(visits: Iterable[Visit], hosts: Iterable[Host], backoff_s: float)
         yield from _after_refusals(host, line, backoff_s)
 
 
+def least_margin_s(visits: Iterable[Visit], hosts: Iterable[Host]) -> float:
+    """Return by how much the least gap of any host was longer than its interval, from end to start, in seconds."""
+    alone = {host.name: host.interval_s for host in hosts if host.max_concurrent == 1}
+    line = sorted((visit for visit in visits if visit.host in alone), key=lambda visit: (visit.host, visit.start_mono))
+    pairs = ((one, other) for one, other in pairwise(line) if one.host == other.host)
+    return min(other.start_mono - one.end_mono - alone[one.host] for one, other in pairs)
+
+
 def _too_close(host: Host, line: list[Visit]) -> Iterator[str]:
     # All run on one machine, and so by one monotonic clock. From start to start the permits are compared: how long each
     # request is on its way to a busy site is not up to the pacer, and may well differ by more than the slack.
