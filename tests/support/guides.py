@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 A guide is Markdown; the language of a block says where it runs:
 
-    sh      in a shell, in a folder of its own. The block that starts ``http.server 8000`` runs first and until the end,
-            with a free port in place of 8000. A block with ``pip install`` is not run.
+    sh      in a shell, in a folder of its own. A block that starts ``http.server 8000`` or ``redis-server --port 6379``
+            runs first and until the end, with a free port in place of that one. One with ``pip install`` is not run.
     python  with ``asyncio.run(``, or ``process.start()`` of Scrapy: a program, saved to a file and run with warnings as
             errors. One that reads sys.argv gets the URL of the server.
     python  without: pasted into ``python -m asyncio``, block after block, one session for the whole guide.
@@ -31,11 +31,12 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.support.redis_servers import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -45,7 +46,7 @@ WIDEST: Final = 76
 
 _FENCE = re.compile(r"^```(\S*)$")
 _PROGRAM = re.compile(r"asyncio\.run\(|\bprocess\.start\(")
-_PORT = re.compile(r"(?<!\d)8000(?!\d)")
+_SERVERS: Final = {"http.server 8000": 8000, "redis-server --port 6379": 6379}  # each with its port in the guide
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"\b\d+(\.\d+)? s old")
 _ERROR = re.compile(r'^(Traceback \(most recent call last\)|  File "<)', re.MULTILINE)
@@ -78,9 +79,15 @@ class Block:
         return f"{self.name}:{self.line + line - 1}"
 
     @property
+    def server_port(self) -> int | None:
+        """The port of the server that it starts; None for a block that starts none."""
+        ports = (port for command, port in _SERVERS.items() if self.language == "sh" and command in self.code)
+        return next(ports, None)
+
+    @property
     def is_server(self) -> bool:
-        """Whether it starts the server of the guide."""
-        return self.language == "sh" and "http.server 8000" in self.code
+        """Whether it starts a server of the guide."""
+        return self.server_port is not None
 
     @property
     def is_program(self) -> bool:
@@ -128,8 +135,8 @@ async def findings(name: str, markdown: str, folder: Path, *, patience_s: float 
     """
     blocks = blocks_of(name, markdown)
     found = list(_wrong_forms(blocks))
-    run = _Run(folder, _free_port(), patience_s)
-    async with run.server([block for block in blocks if block.is_server]) as failed:
+    run = _Run(folder, patience_s)
+    async with run.servers([block for block in blocks if block.is_server]) as failed:
         found += failed
         for block in blocks:
             if block.is_program:
@@ -175,19 +182,12 @@ def _wide_lines(block: Block) -> Iterable[str]:
             yield f"{block.place(number)}: {len(line)} columns, more than {WIDEST}"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class _Run:
-    """One guide's folder, port and patience."""
+    """One guide's folder, ports and patience."""
 
-    def __init__(self, folder: Path, port: int, patience_s: float) -> None:
+    def __init__(self, folder: Path, patience_s: float) -> None:
         self._folder = folder
-        self._port = port
+        self._ports = {port: free_port() for port in _SERVERS.values()}
         self._patience_s = patience_s
         self._environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONSTARTUP"},
@@ -199,17 +199,24 @@ class _Run:
         }
 
     @contextlib.asynccontextmanager
-    async def server(self, blocks: Sequence[Block]) -> AsyncIterator[list[str]]:
-        """Run the server's block until the end; yield what is wrong with it."""
-        if len(blocks) != 1:
-            yield [f"{block.place()}: a second server" for block in blocks[1:]]
-            return
-        with (self._folder / "server.log").open("wb") as log:
-            process = await self._start(["sh", "-c", self._local(blocks[0].code)], log.fileno())
+    async def servers(self, blocks: Sequence[Block]) -> AsyncIterator[list[str]]:
+        """Run the blocks that start servers until the end; yield what is wrong with them."""
+        found, running = [], dict[int, asyncio.subprocess.Process]()
         try:
-            yield [] if await self._answers() else [f"{blocks[0].place()}: the server does not answer"]
+            for block in blocks:
+                port = block.server_port
+                assert port is not None
+                if port in running:
+                    found.append(f"{block.place()}: a second server")
+                    continue
+                with (self._folder / f"server_{port}.log").open("wb") as log:
+                    running[port] = await self._start(["sh", "-c", self._local(block.code)], log.fileno())
+                if not await self._answers(self._ports[port]):
+                    found.append(f"{block.place()}: the server does not answer")
+            yield found
         finally:
-            await _end(process)
+            for process in running.values():
+                await _end(process)
 
     async def program(self, block: Block) -> list[str]:
         """Run a program; return what is wrong with it."""
@@ -288,12 +295,12 @@ class _Run:
             return printed.decode(errors="replace"), False
         return printed.decode(errors="replace"), True
 
-    async def _answers(self) -> bool:
+    async def _answers(self, port: int) -> bool:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
         while loop.time() < until:
             with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("localhost", self._port)
+                _, writer = await asyncio.open_connection("localhost", port)
                 writer.close()
                 await writer.wait_closed()
                 return True
@@ -301,10 +308,14 @@ class _Run:
         return False
 
     def _local(self, code: str) -> str:
-        return _PORT.sub(str(self._port), code)
+        for public, own in self._ports.items():
+            code = re.sub(rf"(?<!\d){public}(?!\d)", str(own), code)
+        return code
 
     def _public(self, printed: str) -> str:
-        return re.sub(rf"(?<!\d){self._port}(?!\d)", "8000", printed)
+        for public, own in self._ports.items():
+            printed = re.sub(rf"(?<!\d){own}(?!\d)", str(public), printed)
+        return printed
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

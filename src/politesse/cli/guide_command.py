@@ -34,6 +34,7 @@ TOPICS: Final = (
     "aiohttp",
     "httpx",
     "scrapy",
+    "frontier",
     "clients",
     "pages",
     "dialects",

@@ -12,7 +12,9 @@ One line of settings installs everything::
     priority_queue  PolitePriorityQueue: hands out only what may start now
     ready_slots     which host is next, found without a look at all of them
     journal         what the scheduler's queue on disk would lose if the process were killed
+    paced_as        the origin and the slot of a request
     closures        which sites are waited for, and which are given up
+    absence         what becomes of the crawl while the Redis of its fleet is away
     tally           the stats ``politesse/...`` and the summary in the log
     engine_fetcher  robots.txt, fetched through the engine, so that proxies and other middlewares apply
     http_cache      which requests Scrapy's HTTP cache answers, so that nothing is sent
@@ -35,8 +37,16 @@ check_scrapy()
 # After the check: the modules below import Scrapy.
 from politesse.integrations.scrapy.addon import PolitesseAddon  # noqa: E402
 from politesse.integrations.scrapy.downloader import PoliteDownloader  # noqa: E402
+from politesse.integrations.scrapy.engine import requests_under_way  # noqa: E402
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware  # noqa: E402
 from politesse.integrations.scrapy.parser import RobotParser  # noqa: E402
 from politesse.integrations.scrapy.priority_queue import PolitePriorityQueue  # noqa: E402
 
-__all__ = ["PoliteDownloader", "PolitePriorityQueue", "PolitesseAddon", "RobotParser", "RobotsTxtMiddleware"]
+__all__ = [
+    "PoliteDownloader",
+    "PolitePriorityQueue",
+    "PolitesseAddon",
+    "RobotParser",
+    "RobotsTxtMiddleware",
+    "requests_under_way",
+]

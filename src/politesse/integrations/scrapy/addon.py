@@ -44,8 +44,13 @@ class PolitesseAddon:
     spider with another ``key``, ``address`` or ``domain`` has a pace of its own, and one that sets ``scope``: it shares
     the pace with the spiders that name the same scope, whose PacingOptions must be equal, otherwise the second one
     raises ConfigurationError. The log (INFO) names the scope.
+    ``POLITESSE_FLEET``: the URL of a Redis or Valkey, or FleetOptions, by which all processes that name it share the
+    pace of each host, as the spiders of one process do; None by default. Spiders of one process that share a scope must
+    have the same one. Nothing starts while it is away; after ``POLITESSE_MAX_WAIT`` seconds all sites are given up, as
+    one is that makes its requests wait. If it refuses the crawler, the spider is closed.
     ``POLITESSE_STORE``: the path of a file, or a Store, in which robots.txt and what hosts ask for are kept, so that a
-    later run goes on from them. By default ``robots.db`` in ``JOBDIR``, if that is set; False or an empty one for none.
+    later run goes on from them. By default that of the fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if that is
+    set. False or an empty one for none. In a fleet it keeps robots.txt alone.
     ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its PageDirectives as
     ``response.meta["politesse_page"]``, for whose METAs the extra ``html`` is needed. False turns it off.
 

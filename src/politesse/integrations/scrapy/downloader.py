@@ -14,13 +14,18 @@ in the downloader.
 A scheduler without PolitePriorityQueue, such as that of scrapy-redis, hands out whatever it has: then all requests wait
 here, those of a robots.txt that is unreachable in the middleware. When the spider is being closed they go back to the
 scheduler, because only it knows whether there is another run.
+
+In a fleet a turn is reserved in Redis, where it may wait behind those of other processes: a question whether there is
+one now would reserve it. So none is asked there: a request of the scheduler waits for its turn in the downloader, and
+goes back to the scheduler if that takes more than a moment. Each host has one request there at the most.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
@@ -33,7 +38,8 @@ from scrapy.utils.python import global_object_name
 
 from politesse._gate.view import AgentView, agent_of
 from politesse._text import printable
-from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
+from politesse.integrations.scrapy.absence import FleetAbsence
 from politesse.integrations.scrapy.closures import DEFERRING, Closures
 from politesse.integrations.scrapy.engine import CLOSING, SpiderClosing, count, patiently, wake
 from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
@@ -41,10 +47,12 @@ from politesse.integrations.scrapy.gate import errors_logged_in_one_line, make_g
 from politesse.integrations.scrapy.http_cache import STALE
 from politesse.integrations.scrapy.journal import discard_cut_state
 from politesse.integrations.scrapy.middleware import RobotsTxtMiddleware
+from politesse.integrations.scrapy.paced_as import origin_of
 from politesse.integrations.scrapy.ready_slots import host_of
+from politesse.integrations.scrapy.store import fleet_of
 from politesse.integrations.scrapy.tally import CrawlTally
 from politesse.origin import Origin
-from politesse.verdict import NotYet, Reason, Verdict
+from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +73,7 @@ T = TypeVar("T")
 _DONT_FILTER: Final = "politesse_dont_filter"
 _SCHEDULING: Final = ("SCHEDULER", "SCHEDULER_PRIORITY_QUEUE")
 _LEAST_WAIT_S: Final = 0.1
-_HTTP: Final = ("http://", "https://")
-_WITHOUT_HOST: Final = frozenset({"data", "file"})
+_MOMENT_S: Final = 30.0  # as long as a request may wait for its robots.txt
 
 
 class PutBack(IgnoreRequest):
@@ -108,6 +115,7 @@ class PoliteDownloader(Downloader):
         self._under_way: Counter[str] = Counter()
         directory = job_dir(self.settings)
         self._has_job_dir = directory is not None
+        self._is_refused = False
         if directory is not None:
             discard_cut_state(directory)
         self._gate: Gatekeeper = make_gate(crawler) if self._robots is None else self._robots.gate
@@ -116,7 +124,10 @@ class PoliteDownloader(Downloader):
         self._clock = agent_of(self._gate).clock
         self._tally = CrawlTally(crawler)
         self._closures = Closures(self._clock, self._max_wait_s, self._tally)
+        self._in_fleet = fleet_of(crawler.settings) is not None
+        self._absence = FleetAbsence(self._clock, self._max_wait_s, self._rested)
         self._gate.subscribe(self._tally.heard)
+        self._gate.subscribe(self._absence.heard)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -146,10 +157,14 @@ class PoliteDownloader(Downloader):
         host = host_of(slot)
         if self._under_way[host]:
             return False
-        return is_last or (slot not in self._closures and host not in self._closures)
+        if is_last:
+            return True
+        return slot not in self._closures and host not in self._closures and not self._absence.holds_up(host)
 
     def is_given_up(self, slot: str) -> bool:
         """Return whether the spider does not stay open for the requests of a slot."""
+        if self._absence.answer is not None:
+            return True
         return self._closures.is_given_up(slot) or self._closures.is_given_up(host_of(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:
@@ -245,29 +260,54 @@ class PoliteDownloader(Downloader):
         # A request that is not judged is still paced: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
         agent = agent_of(view or self._gate)
-        given_up = self._closures.answer_of(origin.pacing_host) if request in self._last else None
+        given_up = self._absence.answer
+        if given_up is None and request in self._last:
+            given_up = self._closures.answer_of(origin.pacing_host)
         if given_up is not None:
             raise self._too_far(request, origin, TooFar(origin.pacing_host, given_up, self._max_wait_s))
         try:
-            turn = agent.try_turn(url)  # the middleware has counted the verdict
+            # The middleware has counted the verdict.
+            turn = NotYet(self._clock.wall(), Bound.FLEET) if self._in_fleet else agent.try_turn(url)
             if isinstance(turn, NotYet):
-                turn = await patiently(self.crawler, agent.take_turn(url, self._max_wait_s))
+                turn = await patiently(self.crawler, agent.take_turn(url, self._longest_wait_s(request)))
         except TooFar as error:
             raise self._too_far(request, origin, error) from error
+        except ConfigurationError as error:
+            raise self._refused(error) from error
         except Disallowed as error:
             raise self._disallowed(request, agent, error.verdict) from error
         except ClosedError as error:
             raise IgnoreRequest(CLOSING) from error
         return turn
 
+    def _longest_wait_s(self, request: Request) -> float:
+        """Return for how many seconds a request may wait for its turn here."""
+        if self._in_fleet and request in self._handed_out:
+            return min(_MOMENT_S, max(1.0, self._max_wait_s))
+        return self._max_wait_s
+
     def _too_far(self, request: Request, origin: Origin, error: TooFar) -> IgnoreRequest:
-        if request in self._handed_out and self._rest(origin, request):
-            return PutBack(str(error))
+        if error.not_yet.bound_by is Bound.FLEET and error.not_yet.not_before <= self._clock.wall():
+            self._absence.note(str(error.not_yet))
+        if request in self._handed_out:
+            if self._in_fleet and origin.pacing_host not in self._closures:
+                self._rest_until(origin.pacing_host, error.not_yet, _LEAST_WAIT_S)
+            if self._rest(origin, request):
+                return PutBack(str(error))
         why = f"No turn at {origin.pacing_host} within {self._max_wait_s:g} s: {error.not_yet}"
         logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
         count(self.crawler, "politesse/too_far")
         self.ignored(request)
         return IgnoreRequest(why)
+
+    def _refused(self, error: ConfigurationError) -> SpiderClosing:
+        """Close the spider, because the fleet cannot be used; return the exception for its requests."""
+        if not self._is_refused:
+            self._is_refused = True
+            logger.error("The spider is closed: POLITESSE_FLEET cannot be used: %s", printable(str(error)))
+            closing = self.crawler.engine.close_spider_async(reason="politesse_fleet_refused")
+            self._closing = asyncio.ensure_future(closing)
+        return SpiderClosing(str(error))
 
     def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
         if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
@@ -287,29 +327,45 @@ class PoliteDownloader(Downloader):
             del self._under_way[key]
             if ROBOTS_TXT not in request.meta:
                 if request not in self._last and (origin := origin_of(request)):
-                    self._rest(origin, request)
+                    self._rest(origin, request, after_it=True)
                 self._changed(key)
         return result
 
     def _view(self, request: Request) -> AgentView | None:
         return None if self._robots is None else self._robots.judge(request)
 
-    def _rest(self, origin: Origin, request: Request) -> bool:
-        """Let a host wait until there is a turn; return False if there is one now."""
+    def _rest(self, origin: Origin, request: Request, *, after_it: bool = False) -> bool:
+        """Let a host wait until there is a turn; return False if there is one now, or that is not known.
+
+        Args:
+            origin: of the request.
+            request: it names the agent.
+            after_it: whether it has just ended. In a fleet only then is its pacer asked: it knows the interval.
+        """
         host = origin.pacing_host
         if host in self._closures:
             return True
+        if self._in_fleet and not after_it:
+            return False
         agent = agent_of(self._view(request) or self._gate)
         try:
             turn = agent.try_turn(origin.robots_url)
-        except (ClosedError, Disallowed):
+        except (ClosedError, ConfigurationError, Disallowed):
             return False  # the next turn raises it
         if not isinstance(turn, NotYet):
             turn.give_back()
             return False
-        self._closures.wait_for_turn(host, turn)
-        agent.when_ready(origin, partial(self._rested, host))
+        if not self._in_fleet:
+            self._closures.wait_for_turn(host, turn)
+            agent.when_ready(origin, partial(self._rested, host))
+        elif turn.not_before > self._clock.wall():
+            self._rest_until(host, turn)
         return True
+
+    def _rest_until(self, host: str, answer: NotYet, least_s: float = 0.0) -> None:
+        """Let a host wait until the time that the pacer has named."""
+        self._closures.wait_for_turn(host, answer)
+        self._clock.call_later(max(least_s, answer.not_before - self._clock.wall()), partial(self._rested, host))
 
     def _rest_for_robots(self, origin: Origin, verdict: Verdict) -> None:
         """Let an origin wait until its robots.txt may be fetched again."""
@@ -345,40 +401,7 @@ class PoliteDownloader(Downloader):
         if self.on_closed is not None:
             self.on_closed()
         self._closures.end_all()
+        self._absence.close()
         self._tally.log_summary()
         if self._robots is None:
             await self._gate.aclose()
-
-
-def origin_of(request: Request) -> Origin | None:
-    """Return the origin that ``request`` is paced by; None if there is none.
-
-    It is that of an http(s) URL. A URL of another scheme has a stand-in, because it is paced by its host alone.
-    """
-    return _origin_of(request.url)
-
-
-@lru_cache(maxsize=10_000)
-def _origin_of(url: str) -> Origin | None:
-    if not url.startswith(_HTTP):
-        scheme, _, rest = url.partition(":")
-        if scheme in _WITHOUT_HOST:
-            return None
-        url = f"http:{rest}"
-    try:
-        return Origin.of(url)
-    except InvalidURL:
-        return None
-
-
-def slot_of(request: Request) -> str | None:
-    """Return the name of the scheduler's slot for ``request``; None if nothing paces it.
-
-    Only requests of http(s) URLs wait for the robots.txt of their origin, so those of other schemes have other slots.
-    """
-    origin = origin_of(request)
-    if origin is None:
-        return None
-    if request.url.startswith(_HTTP):
-        return str(origin)
-    return f"{request.url.partition(':')[0]}://{origin.pacing_host}"

@@ -10,6 +10,7 @@ from scrapy.exceptions import IgnoreRequest
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
 T = TypeVar("T")
@@ -22,6 +23,18 @@ _LOOK_S: Final = 0.5
 
 class SpiderClosing(IgnoreRequest):
     """A wait was given up because the spider is being closed."""
+
+
+def requests_under_way(crawler: Crawler) -> frozenset[Request]:
+    """Return the requests that the engine has taken from the scheduler and that have not ended.
+
+    A request ends when its callback or errback has ended, and what that yielded has been scheduled; or when a
+    downloader middleware has put another request in its place, as for a redirect, and that has been scheduled. So the
+    queue of a scheduler that several processes share can keep each request until it has ended: see the guide
+    ``frontier``.
+    """
+    slot = crawler.engine._slot  # noqa: SLF001 - no signal says that a request has ended
+    return frozenset() if slot is None else frozenset(slot.inprogress)
 
 
 def wake(crawler: Crawler) -> None:

@@ -24,7 +24,7 @@ from politesse._pacing.sharing import MixedScope
 from politesse._text import printable
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning
 from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
-from politesse.integrations.scrapy.store import store_of
+from politesse.integrations.scrapy.store import fleet_of, store_of
 from politesse.robots.agents import first_word, product_token
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
                 pacing=_pacing(crawler, pacing),
                 fetcher=EngineFetcher(crawler, on_error),
                 store=store_of(settings),
+                fleet=fleet_of(settings),
             )
     except ConfigurationError as error:
         problem = str(error)
@@ -81,7 +82,7 @@ def make_gate(crawler: Crawler) -> Gatekeeper:
             raise ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}") from None
         raise ConfigurationError(
             f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, min_delay_s DOWNLOAD_DELAY, "
-            "store POLITESSE_STORE)"
+            "store POLITESSE_STORE, fleet POLITESSE_FLEET)"
         ) from None
     _set_policies(gate, delays_s)
     return gate
@@ -215,6 +216,9 @@ def _pacing(crawler: Crawler, given: PacingOptions) -> PacingOptions:
         limits = f" {pacing.key} {pacing.address} {pacing.domain}" if pacing.is_scoped else ""
         pacing = replace(pacing, scope=MixedScope(f"scrapy{limits}"))
     logger.info("The pace of each host is shared with the spiders of this process of the same scope: %s", pacing.scope)
+    fleet = fleet_of(crawler.settings)
+    if fleet is not None:
+        logger.info("The pace of each host is shared with all processes of the fleet: %s", fleet)
     return pacing
 
 

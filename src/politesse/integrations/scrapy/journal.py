@@ -28,6 +28,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from politesse.errors import ConfigurationError
+from politesse.integrations.scrapy.engine import requests_under_way
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -150,8 +151,7 @@ class QueueJournal:
         return [place for places in pushed.values() for place in places]
 
     def _note_done(self) -> None:
-        slot = self._crawler.engine._slot  # noqa: SLF001 - no signal says that a request is done with
-        under_way = set() if slot is None else slot.inprogress
+        under_way = requests_under_way(self._crawler)
         for request in [request for request in self._out if request not in under_way]:
             self._file.write(_RECORD.pack(self._out.pop(request), 0))
 

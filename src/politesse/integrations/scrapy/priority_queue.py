@@ -18,11 +18,12 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, Qu
 from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
-from politesse.integrations.scrapy.downloader import PoliteDownloader, slot_of
+from politesse.integrations.scrapy.downloader import PoliteDownloader
 from politesse.integrations.scrapy.engine import flush_seen
 from politesse.integrations.scrapy.gate import errors_logged_in_one_line
 from politesse.integrations.scrapy.http_cache import HttpCache
 from politesse.integrations.scrapy.journal import QueueJournal
+from politesse.integrations.scrapy.paced_as import slot_of
 from politesse.integrations.scrapy.page_reader import PAGE
 from politesse.integrations.scrapy.ready_slots import ReadySlots
 

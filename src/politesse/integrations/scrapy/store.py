@@ -1,4 +1,4 @@
-"""Where a crawl keeps what it knows of sites: ``POLITESSE_STORE``, by default in JOBDIR."""
+"""Where a crawl keeps what it knows of sites: in ``POLITESSE_STORE``, by default in its fleet or in JOBDIR."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy.utils.job import job_dir
 
+from politesse._pacing.fleet.options import FleetOptions
+from politesse._text import type_name
 from politesse.errors import ConfigurationError
+from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -19,15 +22,36 @@ _NONE: Final = ("", "0", "False", "false")  # as ``-s POLITESSE_STORE=`` gives i
 
 
 def store_of(settings: BaseSettings) -> Store | str | Path | None:
-    """Return the store of a crawl as Gatekeeper takes it; None for the memory of the process.
+    """Return the store of a crawl as Gatekeeper takes it; None for that of its fleet, or the memory of the process.
 
     Raises:
-        ConfigurationError: ``POLITESSE_STORE`` is True.
+        ConfigurationError: ``POLITESSE_STORE`` is True; or ``POLITESSE_FLEET`` is invalid.
     """
     given: Store | str | Path | bool | None = settings.get("POLITESSE_STORE")
     if given is True:
         raise ConfigurationError("POLITESSE_STORE=True: give the path of a file, a store, or False for none")
+    in_fleet = fleet_of(settings) is not None
     if given is None:
         folder = job_dir(settings)
-        return None if folder is None else Path(folder, _FILE)
-    return None if given is False or (isinstance(given, str) and given in _NONE) else given
+        return None if folder is None or in_fleet else Path(folder, _FILE)
+    if given is False or (isinstance(given, str) and given in _NONE):
+        return MemoryStore() if in_fleet else None
+    return given
+
+
+def fleet_of(settings: BaseSettings) -> FleetOptions | None:
+    """Return the fleet of a crawl; None if it has none.
+
+    Raises:
+        ConfigurationError: ``POLITESSE_FLEET`` is neither a URL nor FleetOptions.
+    """
+    given: FleetOptions | str | bool | None = settings.get("POLITESSE_FLEET")
+    if given is None or given is False or (isinstance(given, str) and given in _NONE):
+        return None
+    if isinstance(given, FleetOptions):
+        return given
+    if isinstance(given, str):
+        return FleetOptions(given)
+    # Without the value, which may hold a password.
+    wanted = "the URL of a Redis, as 'redis://host:6379/0', a politesse.options.FleetOptions, or False for none"
+    raise ConfigurationError(f"POLITESSE_FLEET: give {wanted}, no {type_name(given)}")

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from politesse._text import printable, shortened
-from politesse.events import Decided, Event, HostClosed, RobotsFetched
+from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
 from politesse.integrations.scrapy.engine import count
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class CrawlTally:
         self._left: Counter[str] = Counter()
         self._kept = 0
         self._waited_s = 0.0
+        self._fleet_away_s = 0.0
 
     def heard(self, event: Event) -> None:
         """Count an event of the gate."""
@@ -44,6 +45,11 @@ class CrawlTally:
                 self._add(f"robots_txt/{event.source.result}")
             case HostClosed(host):
                 self.closed(host)
+            case FleetAway():
+                self._add("fleet/away")
+            case FleetBack(away_s=away_s):
+                self._fleet_away_s += away_s
+                self._set("fleet/seconds_away", self._fleet_away_s)
             case _:
                 pass
 
@@ -69,8 +75,7 @@ class CrawlTally:
     def waited(self, seconds: float) -> None:
         """Count how long a site was closed while requests of it waited."""
         self._waited_s += seconds
-        if self._crawler.stats is not None:
-            self._crawler.stats.set_value("politesse/seconds_waited", round(self._waited_s, 1))
+        self._set("seconds_waited", self._waited_s)
 
     def left(self, site: str, number: int, *, on_disk: bool) -> None:
         """Count requests that are not made because their site was given up; those on disk are for the next run."""
@@ -100,6 +105,10 @@ class CrawlTally:
             ", ".join(named),
             more,
         )
+
+    def _set(self, name: str, seconds: float) -> None:
+        if self._crawler.stats is not None:
+            self._crawler.stats.set_value(f"politesse/{name}", round(seconds, 1))
 
     def _add(self, name: str, number: int = 1) -> None:
         count(self._crawler, f"politesse/{name}", number)

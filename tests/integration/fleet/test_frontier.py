@@ -1,0 +1,130 @@
+"""The programs of the guide to a shared frontier: two processes, of which one is killed, on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from tests.integration.scrapy.crawling import OPEN, Site, html, serving
+from tests.support.redis_servers import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.realtime
+
+GUIDE: Final = (Path(__file__).parents[3] / "src/politesse/guides/frontier.md").read_text()
+PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+DELAY_S: Final = 0.3
+PAGES: Final = 16
+QUEUE_CHANGES: Final = {
+    "LEASE_S = 60": "LEASE_S = 2",
+    "IN_HAND = 50": "IN_HAND = 3",
+    "import InvalidURL,": "import InvalidURL, PacingOptions,",
+    "fleet=REDIS)": f"fleet=REDIS, pacing=PacingOptions(min_delay_s={DELAY_S}))",
+}
+SCRAPY_CHANGES: Final = {
+    "LEASE_S = 60": "LEASE_S = 2",
+    '"LOG_ENABLED": False': f'"DOWNLOAD_DELAY": {DELAY_S}, "CONCURRENT_REQUESTS": 3, "LOG_LEVEL": "WARNING"',
+}
+_MOST_S: Final = 90.0
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.remove()
+
+
+def tree() -> Site:
+    """Return a site whose pages are found in three steps."""
+    pages = {f"/{page}": html() for page in range(PAGES)}
+    pages["/"] = html(*(f"/{page}" for page in range(4)))
+    for page in range(4):
+        pages[f"/{page}"] = html("/", *(f"/{page + 4 * step}" for step in range(1, PAGES // 4)))
+    return Site(f"{OPEN}Disallow: /private\n", pages, page_s=0.02)
+
+
+def program(place: int, changes: dict[str, str], site: Site, server: RedisServer) -> str:
+    """Return a program of the guide, for this site and this Redis, with other times."""
+    code: str = PROGRAMS[place]
+    for old, new in {**changes, "http://localhost:8000": site.base, "redis://localhost:6379/0": server.url}.items():
+        assert old in code, old
+        code = code.replace(old, new)
+    return code
+
+
+async def start(code: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def crawl_with_one_killed(site: Site, server: RedisServer, code: str, stream: str) -> str:
+    """Start two processes, kill the first one amid the crawl, and return what the second one has logged."""
+    client = redis.Redis(port=server.port)
+    first = await start(code)
+    processes = [first]
+    try:
+        async with asyncio.timeout(_MOST_S):
+            await requested(site, 1)
+            second = await start(code)
+            processes.append(second)
+            await requested(site, PAGES // 3)
+            while not in_hand(client, stream, first.pid):
+                await asyncio.sleep(0.02)
+            os.kill(first.pid, signal.SIGKILL)
+            assert in_hand(client, stream, first.pid)
+            _, log = await second.communicate()
+    finally:
+        client.close()
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+    assert second.returncode == 0, log.decode()
+    return log.decode()
+
+
+async def requested(site: Site, pages: int) -> None:
+    """Wait until so many pages were requested."""
+    while len(site.page_paths) < pages:
+        await asyncio.sleep(0.02)
+
+
+def in_hand(client: redis.Redis, stream: str, pid: int) -> int:
+    """Return how many messages a process has taken that have not ended."""
+    consumers: list[dict[str, object]] = client.xinfo_consumers(stream, "crawlers")  # type: ignore[assignment]
+    return sum(int(str(one["pending"])) for one in consumers if bytes(str(pid), "ascii") in bytes(one["name"]))  # type: ignore[call-overload]
+
+
+def assert_each_page_was_fetched_at_one_pace(site: Site) -> None:
+    assert set(site.page_paths) == set(site.pages)
+    assert len(site.page_paths) <= len(site.pages) + 3  # what the first process had in hand
+    pages = sorted(site.page_exchanges, key=lambda page: page.started)
+    assert min(after.started - before.ended for before, after in pairwise(pages)) >= DELAY_S
+
+
+async def test_queues_fed_from_a_stream_lose_nothing_when_one_is_killed(server: RedisServer) -> None:
+    site = tree()
+    async with serving(site):
+        await crawl_with_one_killed(site, server, program(0, QUEUE_CHANGES, site, server), "{mine}:urls")
+    assert_each_page_was_fetched_at_one_pace(site)
+
+
+async def test_scrapy_with_scrapy_redis_loses_nothing_when_one_process_is_killed(server: RedisServer) -> None:
+    site = tree()
+    async with serving(site):
+        log = await crawl_with_one_killed(site, server, program(1, SCRAPY_CHANGES, site, server), "pages:requests")
+    assert_each_page_was_fetched_at_one_pace(site)
+    assert "ResourceWarning" not in log

@@ -1,0 +1,192 @@
+"""Scrapy processes of a fleet: one pace at the server, and what they do while their Redis is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.integration.scrapy.crawling import (
+    ADDON,
+    OPEN,
+    Crawl,
+    Site,
+    crawl,
+    html,
+    in_turn,
+    serving,
+    start,
+    status,
+)
+from tests.support.redis_servers import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.realtime
+
+DELAY_S: Final = 0.3
+HOLD_S: Final = 1.0  # nothing starts for so long after a connection to a server that has just started
+SETTINGS: Final = ADDON | {
+    "DOWNLOAD_DELAY": DELAY_S,
+    "RETRY_TIMES": 2,
+    "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
+}
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site(OPEN, {f"/{page}": html() for page in range(12)}, page_s=0.02)
+    async with serving(site):
+        yield site
+
+
+def urls_of(site: Site) -> list[str]:
+    return [f"{site.base}{path}" for path in site.pages]
+
+
+def settings_of(redis: RedisServer, **settings: object) -> dict[str, object]:
+    return SETTINGS | {"POLITESSE_FLEET": redis.url} | settings
+
+
+def least_gap_s(site: Site) -> float:
+    """Return the least time between the end of a page and the start of the next one, by the server's clock."""
+    pages = sorted(site.page_exchanges, key=lambda page: page.started)
+    return min(after.started - before.ended for before, after in pairwise(pages))
+
+
+async def crawl_together(site: Site, processes: int, settings: dict[str, object]) -> list[Crawl]:
+    """Have each process crawl a part of the site, all at the same time."""
+    urls = urls_of(site)
+    return await asyncio.gather(*(crawl(urls[place::processes], settings) for place in range(processes)))
+
+
+async def kept_up(site: Site, pages: int) -> None:
+    """Wait until so many pages were requested."""
+    async with asyncio.timeout(60):
+        while len(site.page_paths) < pages:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+async def test_processes_of_a_fleet_keep_one_pace_together(processes: int, site: Site, redis: RedisServer) -> None:
+    done = await crawl_together(site, processes, settings_of(redis))
+    assert sorted(site.page_paths) == sorted(site.pages)  # each once
+    assert least_gap_s(site) >= DELAY_S
+    for one in done:
+        assert one.ignored == {}
+        assert one.stats["finish_reason"] == "finished"
+        assert f"shared with all processes of the fleet: FleetOptions('{redis.url}'" in one.log
+        assert "ResourceWarning" not in one.log
+
+
+async def test_spiders_of_one_process_are_paced_together_with_those_of_another(redis: RedisServer) -> None:
+    site = Site(OPEN, {f"/{page}": html() for page in range(4)}, page_s=0.02)
+    async with serving(site):
+        slow = {"USER_AGENT": "SlowBot/1.0 (+https://example.com/bot)", "DOWNLOAD_DELAY": 0.5}
+        fleet = settings_of(redis)
+        await asyncio.gather(crawl(urls_of(site), fleet, beside=[slow]), crawl(urls_of(site), fleet))
+    assert sorted(site.page_paths) == sorted([*site.pages] * 3)
+    assert least_gap_s(site) >= DELAY_S
+
+
+async def test_host_that_one_process_finds_closed_is_closed_for_the_other(redis: RedisServer) -> None:
+    site = Site(OPEN, {f"/{page}": html() for page in range(8)})
+    site.pages["/0"] = in_turn(status(429, Retry_After="2"), html())
+    async with serving(site):
+        done = await crawl_together(site, 2, settings_of(redis))
+    pages = sorted(site.page_exchanges, key=lambda page: page.started)
+    (place,) = [place for place, page in enumerate(pages) if page.status == 429]
+    assert pages[place + 1].started - pages[place].ended >= 2.0
+    assert sorted(site.page_paths) == sorted(["/0", *site.pages])
+    assert [one.ignored for one in done] == [{}, {}]
+
+
+async def test_nothing_starts_while_the_redis_is_away_and_no_page_is_lost(site: Site, redis: RedisServer) -> None:
+    crawling = asyncio.ensure_future(crawl_together(site, 2, settings_of(redis)))
+    await kept_up(site, 4)
+    redis.kill()
+    await asyncio.sleep(0.5)  # what was granted before may have started
+    before = [*site.page_paths]
+    await asyncio.sleep(1.5)
+    assert site.page_paths == before
+    redis.start()  # empty
+    done = await crawling
+    assert sorted(site.page_paths) == sorted(site.pages)
+    assert least_gap_s(site) >= DELAY_S
+    for one in done:
+        assert one.stats["politesse/fleet/away"] == 1
+        assert one.stats_s["politesse/fleet/seconds_away"] >= 1.5
+        assert f"127.0.0.1:{redis.port}/0 is away: no request starts until it is back" in one.log
+        assert one.ignored == {}
+
+
+async def test_requests_end_in_their_errbacks_if_the_redis_stays_away(site: Site, redis: RedisServer) -> None:
+    crawling = asyncio.ensure_future(crawl(urls_of(site), settings_of(redis, POLITESSE_MAX_WAIT=1.5)))
+    await kept_up(site, 3)
+    redis.kill()
+    done = await crawling
+    assert len(done.pages) + len(done.ignored) == len(site.pages)
+    assert done.stats["finish_reason"] == "finished"
+    assert all("No turn at 127.0.0.2 within 1.5 s" in why for why in done.ignored.values())
+    assert done.stats["politesse/requests/given_up"] == len(done.ignored) >= 7
+    assert "All sites are given up, unless the Redis of the fleet comes back" in done.log
+
+
+async def test_requests_stay_in_the_job_if_the_redis_stays_away(site: Site, redis: RedisServer, tmp_path: Path) -> None:
+    site.pages["/"] = html(*site.pages)
+    settings = settings_of(redis, POLITESSE_MAX_WAIT=1.5, JOBDIR=str(tmp_path))
+    crawling = asyncio.ensure_future(crawl([f"{site.base}/"], settings))
+    await kept_up(site, 5)
+    redis.kill()
+    first = await crawling
+    assert first.ignored == {}
+    assert first.stats["politesse/requests/kept"] == len(site.pages) - len(first.pages)
+    assert not (tmp_path / "robots.db").exists()
+    redis.start()
+    second = await crawl([f"{site.base}/"], settings)
+    assert sorted([*first.pages, *second.pages]) == sorted(urls_of(site))
+
+
+async def test_a_redis_that_refuses_the_crawler_closes_the_spider_with_one_line(site: Site) -> None:
+    guarded = RedisServer("--requirepass", "right")
+    try:
+        settings = SETTINGS | {"POLITESSE_FLEET": f"redis://:wrong@127.0.0.1:{guarded.port}/0"}
+        done = await crawl(urls_of(site), settings)
+    finally:
+        guarded.remove()
+    assert site.page_paths == []
+    assert done.stats["finish_reason"] == "politesse_fleet_refused"
+    (line,) = [line for line in done.log.splitlines() if "POLITESSE_FLEET cannot be used" in line]
+    assert "ERROR: The spider is closed" in line
+    assert "wrong@" not in done.log
+
+
+@pytest.mark.parametrize(
+    ("fleet", "problem"),
+    [
+        (5, "POLITESSE_FLEET: give the URL of a Redis, as 'redis://host:6379/0', a politesse.options.FleetOptions"),
+        (True, "POLITESSE_FLEET: give the URL of a Redis"),
+        ("http://:secret@127.0.0.1/0", "fleet"),
+        ("localhost:6379", "fleet"),
+    ],
+)
+async def test_fleet_that_is_none_is_one_line_of_error(fleet: object, problem: str) -> None:
+    task = {"urls": ["http://127.0.0.2:9/"], "settings": ADDON | {"POLITESSE_FLEET": fleet}}
+    process = await start(json.dumps(task))
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    log = err.decode()
+    (error,) = [line for line in log.splitlines() if "ERROR" in line or "CRITICAL" in line]
+    assert f"ERROR: The spider does not start: {problem}" in error
+    assert "secret" not in log
