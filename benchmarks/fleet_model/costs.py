@@ -36,6 +36,7 @@ _LARGER_LISTPACKS: Final = ("--hash-max-ziplist-value", "512")
 _MEMBERS: Final = 3
 _TASKS: Final = 200
 _IDLE_S: Final = 2.0
+_PATIENCE_S: Final = 120.0
 _PAUSE_S: Final = 0.003
 """The server sleeps meanwhile: to be woken is a part of what a round trip costs it if it has little to do."""
 
@@ -116,7 +117,7 @@ async def _key_bytes(server: Observed, hosts: int, octets: int) -> dict[str, flo
             for permit in permits:
                 permit.observe(status, {"Retry-After": "3600"})
                 permit.end()
-            await _settled(server, begun.keys + len(permits))
+            await _settled(server, begun.scripts + (2 if state == IDLE else 3) * len(permits))
             found[state] = _each(server.read(), begun)
     finally:
         for pacer in members:
@@ -134,12 +135,13 @@ def _each(now: Readings, before: Readings) -> float:
     return added.memory / added.keys
 
 
-async def _settled(server: Observed, keys: int) -> None:
-    """Wait until no more scripts arrive."""
+async def _settled(server: Observed, scripts: int) -> None:
+    """Wait until so many scripts have run, and no more arrive; raises TimeoutError."""
     before = -1
-    while (now := server.read()).scripts != before or now.keys < keys:
-        before = now.scripts
-        await asyncio.sleep(0.3)
+    async with asyncio.timeout(_PATIENCE_S):
+        while not before == (now := server.read().scripts) >= scripts:
+            before = now
+            await asyncio.sleep(0.3)
 
 
 async def _record(server: Observed, settings: Settings) -> tuple[float, float]:
@@ -151,7 +153,7 @@ async def _record(server: Observed, settings: Settings) -> tuple[float, float]:
         await gate.check(url_of(origins))
         before = server.read()
         await gate.check_batch(map(url_of, range(origins)))
-        await _settled(server, before.keys + origins)
+        await _settled(server, before.scripts + _RECORD_SCRIPTS * origins)
         scripts = server.read().since(before)
         server.delete("*pace/*")  # a store keeps them for gates without a fleet only
         added = server.read().since(before)
@@ -196,7 +198,7 @@ async def _flow(server: Observed, pacer: FleetPacer, trips: RoundTrips, tasks: i
         for _ in range(tasks):
             group.create_task(visit())
     client_s = time.process_time() - began_s
-    await _settled(server, 0)
+    await _settled(server, before.scripts + 2 * len(hosts))
     added = server.read().since(before)
     return Flow(
         1e6 * added.cpu_s / added.scripts,
@@ -217,7 +219,7 @@ async def _closing_us(server: Observed, pacer: FleetPacer, hosts: Sequence[str])
         for permit in permits:
             permit.observe(status, {"Retry-After": "3600"})
             permit.end()
-        await _settled(server, 0)
+        await _settled(server, before.scripts + len(permits))
         took.append(server.read().since(before).cpu_s)
     return max(0.0, 1e6 * (took[1] - took[0]) / len(hosts))
 
