@@ -67,7 +67,14 @@ _ON_REQUEST: Final = frozenset({"faults", "scrapy"})  # one times nothing, and b
 def main(arguments: Sequence[str] | None = None) -> None:
     given = _arguments(arguments)
     settings = Settings(
-        given.corpus, given.rounds, given.seed, given.hosts, given.memory, given.origins, quick=given.quick
+        given.corpus,
+        given.rounds,
+        given.seed,
+        given.hosts,
+        given.memory,
+        given.origins,
+        simulate=given.simulate,
+        quick=given.quick,
     )
     reported: list[Reported] = []
     print(machine())
@@ -108,6 +115,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory", action="store_true", help="of a crawl of 100,000 pages; takes four minutes")
     parser.add_argument(
         "--origins", type=int, default=1_000_000, metavar="N", help="that growth caches at most; default: 1000000"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="of fleet: what 100 million hosts take, instead of its race"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, measures nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")

@@ -49,6 +49,9 @@ TARGETS: Final[Mapping[str, Target]] = {
     "memory/held": Target("origins held by the default bound, before the first re-parse", 10_000, 20_000),
     "stores/origin": Target("bytes an origin in the file of a SqliteStore, kB", 1.2, 1.0),
     "stores/hit": Target("peek with a SqliteStore, against a MemoryStore", 1.05, 1.02),
+    "fleet/rate": Target("permits a second of a fleet of 4, against what its spacing allows", 0.95, 0.98),
+    "fleet/round trips": Target("round trips a permit of a fleet of 4, release included", 2.1, 1.5),
+    "fleet/least gap": Target("least gap of a fleet of 4, against the interval", 1.0, 1.02),
     "stalls/longest": Target("longest stall of the loop, hostile file and URL", 5.0, 2.0),
 }
 

