@@ -52,23 +52,21 @@ def _of_the_guide(place: Path) -> Store:
     return store
 
 
-def _redis(place: Path, server: str) -> Store:
+def _redis(place: Path, server: str) -> RedisStore:
     return RedisStore(shared_server(server).url, prefix=f"{place}:")
 
 
 # Each makes a store; those that keep records beyond the process keep them at the place.
-PERSISTENT: dict[str, Callable[[Path], Store]] = {
+UPDATING: dict[str, Callable[[Path], UpdatingStore]] = {
     "sqlite": _sqlite,
     **{f"redis, {name}": partial(_redis, server=name) for name in EXECUTABLES},
 }
+PERSISTENT: dict[str, Callable[[Path], Store]] = {**UPDATING}
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": _memory,
     "of the guide": _of_the_guide,
     **PERSISTENT,
 }
-
-# Those that have the optional ``update``.
-UPDATING: dict[str, Callable[[Path], UpdatingStore]] = {"sqlite": _sqlite}
 
 KEY = "https://example.com"
 
@@ -373,16 +371,18 @@ async def test_a_cancelled_update_harms_no_other(make: Callable[[Path], Updating
 
 
 @updating_stores
-async def test_an_update_under_way_is_finished_by_the_close_and_a_later_one_refused(
+async def test_an_update_at_the_close_is_kept_or_refused_and_a_later_one_is_refused(
     make: Callable[[Path], UpdatingStore], tmp_path: Path
 ) -> None:
     store = make(tmp_path)
     updates = [asyncio.create_task(store.update(KEY, _count)) for _ in range(50)]
     await settle()
     await store.aclose()
-    await asyncio.gather(*updates)
+    results = await asyncio.gather(*updates, return_exceptions=True)
+    kept = results.count(None)
+    assert all("closed" in str(error) for error in results if error is not None)
     with pytest.raises(StoreError, match="closed"):
         await store.update(KEY, _count)
     store = make(tmp_path)
-    assert await store.get(KEY) == b"50"
+    assert int(await store.get(KEY) or b"0") == kept
     await store.aclose()
