@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from politesse._pacer_port import HostPace, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from politesse.origin import Origin
 
@@ -33,6 +33,7 @@ __all__ = [
     "StatedTimes",
     "Store",
     "TurnRequest",
+    "UpdatingStore",
     "Validators",
     "VersionedRecord",
 ]
@@ -236,6 +237,29 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close files and connections."""
+
+
+@runtime_checkable
+class UpdatingStore(Store, Protocol):
+    """A Store that changes a record in one step, so that none is lost which another process puts meanwhile.
+
+    A gate uses this if its store has the method; otherwise it gets the record, and puts the new one.
+    """
+
+    async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
+        """Replace the record by what ``change`` makes of it, and keep that.
+
+        It is one step: between the call of ``change`` and the end no other record is put under the key.
+
+        Args:
+            key: of the record.
+            change: is given the record, None for none, and returns the new one. It may be called more than once, and in
+                another thread while the store is locked: it must be quick, and do nothing else. What it raises is
+                raised in the caller, and the record stays as it is.
+
+        Raises:
+            StoreError: the record could not be read or written.
+        """
 
 
 @dataclass(frozen=True, slots=True)

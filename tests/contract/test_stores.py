@@ -14,6 +14,7 @@ import pytest
 
 from politesse.errors import StoreError
 from politesse.origin import Origin
+from politesse.ports import UpdatingStore
 from politesse.stores import MemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
 from tests.support.redis_servers import EXECUTABLES, shared_server
@@ -34,7 +35,7 @@ def _memory(_: Path) -> Store:
     return MemoryStore()
 
 
-def _sqlite(place: Path) -> Store:
+def _sqlite(place: Path) -> SqliteStore:
     return SqliteStore(place / "robots.db")
 
 
@@ -51,15 +52,16 @@ def _of_the_guide(place: Path) -> Store:
     return store
 
 
-def _redis(place: Path, server: str) -> Store:
+def _redis(place: Path, server: str) -> RedisStore:
     return RedisStore(shared_server(server).url, prefix=f"{place}:")
 
 
 # Each makes a store; those that keep records beyond the process keep them at the place.
-PERSISTENT: dict[str, Callable[[Path], Store]] = {
+UPDATING: dict[str, Callable[[Path], UpdatingStore]] = {
     "sqlite": _sqlite,
     **{f"redis, {name}": partial(_redis, server=name) for name in EXECUTABLES},
 }
+PERSISTENT: dict[str, Callable[[Path], Store]] = {**UPDATING}
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": _memory,
     "of the guide": _of_the_guide,
@@ -69,6 +71,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 KEY = "https://example.com"
 
 stores = pytest.mark.parametrize("make", STORES.values(), ids=STORES)
+updating_stores = pytest.mark.parametrize("make", UPDATING.values(), ids=UPDATING)
 persistent_stores = pytest.mark.parametrize("make", PERSISTENT.values(), ids=PERSISTENT)
 
 
@@ -276,3 +279,110 @@ async def test_stores_at_one_place_write_at_the_same_time(make: Callable[[Path],
         for number in range(50):
             assert await several[-1 - name].get(f"{name}-{number}") == b"%d" % number
     await asyncio.gather(*(store.aclose() for store in several))
+
+
+# The optional ``update``.
+
+
+def _count(record: bytes | None) -> bytes:
+    return b"%d" % (int(record or b"0") + 1)
+
+
+@stores
+async def test_the_stores_that_update_are_those_that_are_tested_as_such(
+    make: Callable[[Path], Store], tmp_path: Path
+) -> None:
+    store = make(tmp_path)
+    assert isinstance(store, UpdatingStore) == (make in UPDATING.values())
+    await store.aclose()
+
+
+@updating_stores
+async def test_an_update_is_given_the_record_and_keeps_what_is_made_of_it(
+    make: Callable[[Path], UpdatingStore], tmp_path: Path
+) -> None:
+    store = make(tmp_path)
+    given: list[bytes | None] = []
+
+    def change(record: bytes | None) -> bytes:
+        given.append(record)
+        return bytes(range(256))
+
+    await store.update(KEY, change)
+    await store.put(KEY, b"put")
+    await store.update(KEY, change)
+    await store.delete(KEY)
+    await store.update(KEY, change)
+    assert given == [None, b"put", None]
+    assert await store.get(KEY) == bytes(range(256))
+    assert await store.get("https://other.example") is None
+    await store.aclose()
+
+
+@updating_stores
+async def test_no_update_is_lost_among_tasks_and_stores_at_one_place(
+    make: Callable[[Path], UpdatingStore], tmp_path: Path
+) -> None:
+    several = [make(tmp_path) for _ in range(3)]
+
+    async def count(store: UpdatingStore) -> None:
+        for _ in range(20):
+            await store.update(KEY, _count)
+
+    await asyncio.gather(*(count(store) for store in several for _ in range(5)))
+    assert await several[0].get(KEY) == b"300"
+    await asyncio.gather(*(store.aclose() for store in several))
+
+
+class Odd(BaseException):
+    """Neither an Exception nor an error of a store."""
+
+
+@updating_stores
+@pytest.mark.parametrize("error", [LookupError("no such word"), StoreError("damaged"), Odd("odd")])
+async def test_what_a_change_raises_is_raised_in_its_caller_only(
+    make: Callable[[Path], UpdatingStore], tmp_path: Path, error: BaseException
+) -> None:
+    def fail(_: bytes | None) -> bytes:
+        raise error
+
+    store = make(tmp_path)
+    await store.put(KEY, b"4")
+    others = [asyncio.ensure_future(store.update(key, _count)) for key in (KEY, "other")]
+    with pytest.raises(type(error), match=str(error)):
+        await store.update(KEY, fail)
+    others += [asyncio.ensure_future(store.update(key, _count)) for key in (KEY, "other")]
+    await asyncio.gather(*others)
+    assert (await store.get(KEY), await store.get("other")) == (b"6", b"2")
+    await store.aclose()
+
+
+@updating_stores
+async def test_a_cancelled_update_harms_no_other(make: Callable[[Path], UpdatingStore], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    tasks = [asyncio.create_task(store.update(KEY, _count)) for _ in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[::3]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {repr(result) for at, result in enumerate(results) if at % 3} == {"None"}
+    assert 20 <= int(await store.get(KEY) or b"0") <= 30
+    await store.aclose()
+
+
+@updating_stores
+async def test_an_update_at_the_close_is_kept_or_refused_and_a_later_one_is_refused(
+    make: Callable[[Path], UpdatingStore], tmp_path: Path
+) -> None:
+    store = make(tmp_path)
+    updates = [asyncio.create_task(store.update(KEY, _count)) for _ in range(50)]
+    await settle()
+    await store.aclose()
+    results = await asyncio.gather(*updates, return_exceptions=True)
+    kept = results.count(None)
+    assert all("closed" in str(error) for error in results if error is not None)
+    with pytest.raises(StoreError, match="closed"):
+        await store.update(KEY, _count)
+    store = make(tmp_path)
+    assert int(await store.get(KEY) or b"0") == kept
+    await store.aclose()

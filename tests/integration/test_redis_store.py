@@ -238,6 +238,7 @@ async def test_what_is_no_record_is_a_store_error_and_stays(
         lambda: store.get(KEY),
         lambda: store.put(KEY, b"r"),
         lambda: store.delete(KEY),
+        lambda: store.update(KEY, lambda _: b"r"),
         lambda: store.get_or_lease(KEY, ""),
         lambda: store.put_leased(KEY, b"r", Lease("1", 5.0)),
     ]

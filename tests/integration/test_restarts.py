@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper
+from politesse import Gatekeeper, PacingOptions, TooFar
 from politesse.ports import FetchResponse
+from politesse.stores import SqliteStore
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from politesse.ports import Store
 
 UA = "ExampleBot/1.0"
 START = 1_800_000_000
@@ -81,3 +86,56 @@ async def test_two_gates_of_one_file_share_what_they_fetch(tmp_path: Path) -> No
         assert await answers(other, count) == [False, True] * count
     assert len(first.requests) == count
     assert second.requests == []
+
+
+class WithoutUpdate:
+    """A SqliteStore that has what a Store must have, and answers a moment later."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = SqliteStore(path)
+        self.put = self._store.put
+        self.delete = self._store.delete
+        self.aclose = self._store.aclose
+
+    async def get(self, key: str, /) -> bytes | None:
+        record = await self._store.get(key)
+        await asyncio.sleep(0.02)
+        return record
+
+
+async def closings_lost(make: Callable[[Path], Store], path: Path, rounds: int) -> list[str]:
+    """Have one gate note a Retry-After and another one an answer at the same time; return the hosts that are open."""
+    sites_of_rounds = sites(rounds)
+    hosts = [*sites_of_rounds]
+
+    def gate_of(store: Store) -> Gatekeeper:
+        pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+        return Gatekeeper(UA, store=store, fetcher=ScriptedFetcher(sites_of_rounds), pacing=pacing)
+
+    async def note(one: Gatekeeper, other: Gatekeeper, host: str) -> None:
+        async with one.turn(f"{host}/page") as closing, other.turn(f"{host}/page") as answered:
+            await asyncio.sleep(0.02)  # both starts are noted
+            closing.observe(429, {"Retry-After": "3600"})
+            answered.observe(200)
+
+    async with gate_of(make(path)) as first, gate_of(make(path)) as second:
+        for number, host in enumerate(hosts):
+            await note(*((first, second) if number % 2 else (second, first)), host)
+    opened: list[str] = []
+    async with gate_of(SqliteStore(path)) as gate:
+        for host in hosts:
+            try:
+                async with gate.turn(f"{host}/page", max_wait_s=1.0):
+                    opened.append(host)
+            except TooFar as far:
+                assert far.not_yet.not_before > time.time() + 3000  # noqa: PT017
+    return opened
+
+
+async def test_no_closing_is_lost_that_two_gates_of_one_file_note_at_the_same_time(tmp_path: Path) -> None:
+    assert await closings_lost(SqliteStore, tmp_path / "robots.db", 60) == []
+
+
+async def test_a_store_that_gets_and_then_puts_loses_such_a_closing(tmp_path: Path) -> None:
+    """The test above can fail."""
+    assert await closings_lost(WithoutUpdate, tmp_path / "robots.db", 10) != []

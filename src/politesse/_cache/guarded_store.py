@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._tasks import ends_within
 from politesse.errors import StoreError
-from politesse.ports import LeasingStore
+from politesse.ports import LeasingStore, UpdatingStore
 from politesse.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class GuardedStore:
         self._store = store
         self._timeout_s = timeout_s
         self._clock = clock
+        self._updating = store if isinstance(store, UpdatingStore) else None
         self._in_memory = type(store) is MemoryStore  # it never waits; a subclass may
         self.outlives = not self._in_memory
         self.leasing = store if isinstance(store, LeasingStore) else None
@@ -99,8 +100,16 @@ class GuardedStore:
         await self._guarded(lambda: self._store.delete(key))
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Replace a record by what ``change`` makes of it, None for none; raises as ``get`` does."""
-        await self._guarded(lambda: self._update(key, change), calls=2)
+        """Replace a record by what ``change`` makes of it, None for none; raises as ``get`` does.
+
+        Args:
+            key: of the record.
+            change: see UpdatingStore. Where the store has no ``update``, what another process puts meanwhile is lost.
+        """
+        if (updating := self._updating) is not None:
+            await self._guarded(lambda: updating.update(key, change))
+        else:
+            await self._guarded(lambda: self._get_and_put(key, change), calls=2)
 
     async def call(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Return what a call of another method of the store returns; raises as ``get`` does."""
@@ -135,7 +144,7 @@ class GuardedStore:
         while self._pending:
             await asyncio.wait(set(self._pending))
 
-    async def _update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
+    async def _get_and_put(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
         await self._store.put(key, change(await self._store.get(key)))
 
     async def _guarded(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:

@@ -14,12 +14,15 @@ A request that was under way may have ended at any time since, so it counts as e
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse._pacing.backoff import Answers
+
+SEVERAL: Final = ""
+_WRITTEN_LATER_S: Final = 60.0  # a state waits for its store for a few seconds; more is a clock that was set
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class HostState:
     """What is known of a host at one moment.
 
     Attributes:
-        noted_by: names the pacer that has noted it.
+        noted_by: names the pacer that has noted it; SEVERAL if it holds what another one has noted, too.
         run: names the run of the monotonic clock; see ``politesse.clock.Clock``.
         wall: the Unix time of the moment.
         mono: its monotonic time.
@@ -54,6 +57,14 @@ class HostState:
         """
         return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
 
+    def since_s(self, earlier: HostState) -> float:
+        """Return how many seconds ``earlier`` was noted before this; negative if this waited for its store meanwhile.
+
+        As in ``passed_s``, it is 0 where a clock was set.
+        """
+        since_s = self.mono - earlier.mono if self.run == earlier.run else self.wall - earlier.wall
+        return since_s if since_s > -_WRITTEN_LATER_S else 0.0
+
     def is_ahead(self, run: str, now_wall: float) -> bool:
         """Return whether the moment is still to come, so that what is left of it has to be noted anew."""
         return run != self.run and self.wall > now_wall
@@ -75,22 +86,25 @@ class HostState:
 
 
 def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
-    """Return our state, with what another process has noted before and still binds: nothing that it says gets lost.
+    """Return our state, with what another process has noted and still binds: nothing that it says gets lost.
+
+    A state that holds some of theirs is one of SEVERAL. Otherwise we would take it for our own when we replace it, and
+    not join it again.
 
     Args:
         ours: the state now.
-        theirs: an older one, which ours is to replace.
-        passed_s: how many seconds have passed since.
+        theirs: the one that ours is to replace.
+        passed_s: how many seconds theirs was noted before.
     """
-    asked_s = ours.asked_s
+    noted_by, asked_s = ours.noted_by, ours.asked_s
     if theirs.asked_s is not None and (asked_s is None or theirs.asked_s + passed_s < asked_s):
-        asked_s = theirs.asked_s + passed_s
+        noted_by, asked_s = SEVERAL, max(0.0, theirs.asked_s + passed_s)
     answers, answers_s = ours.answers, ours.answers_s
     told = theirs.answers_after(passed_s)
     if told is not None and told.binds:
-        answers = told if answers is None else answers.joined(told)
+        noted_by, answers = SEVERAL, told if answers is None else answers.joined(told)
         answers_s = max(answers_s, theirs.answers_s - passed_s)
-    return replace(ours, asked_s=asked_s, answers=answers, answers_s=answers_s)
+    return replace(ours, noted_by=noted_by, asked_s=asked_s, answers=answers, answers_s=answers_s)
 
 
 class HostMemory(Protocol):

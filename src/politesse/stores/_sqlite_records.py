@@ -16,7 +16,7 @@ from politesse.stores._sqlite_opening import Part
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 RECORDS: Final = Part(
     "records",
@@ -40,6 +40,14 @@ class DatedRow(NamedTuple):
     key: bytes
     stored_wall: int
     record: bytes
+
+
+class RowUpdate(NamedTuple):
+    """A record to replace by what ``change`` makes of it."""
+
+    key: bytes
+    stored_wall: int
+    change: Callable[[bytes | None], bytes]
 
 
 class NumberedRow(NamedTuple):
@@ -85,19 +93,40 @@ class RecordTable:
 
     def put(self, connection: sqlite3.Connection, rows: Sequence[DatedRow]) -> list[None]:
         """Keep each record; one that is larger than ``max_bytes`` only replaces what is there."""
-        change = 0
-        for row in rows:
-            change -= _bytes_of(connection, row.key)
-            size = len(row.key) + len(row.record)
-            if size <= self.max_bytes:
-                connection.execute("INSERT OR REPLACE INTO records (key, stored_wall, record) VALUES (?, ?, ?)", row)
-                change += size
+        self._grow(connection, sum(self._replace(connection, row, _bytes_of(connection, row.key)) for row in rows))
+        return [None] * len(rows)
+
+    def update(self, connection: sqlite3.Connection, updates: Sequence[RowUpdate]) -> list[BaseException | None]:
+        """Replace each record by what its ``change`` makes of it; return what that raised, or None."""
+        query = f"SELECT {_OCTETS}, length(key) + length(record) FROM records WHERE key = ?"  # noqa: S608 - a constant
+        errors: list[BaseException | None] = []
+        growth = 0
+        for key, stored_wall, change in updates:
+            record, size = connection.execute(query, (key,)).fetchone() or (None, 0)
+            try:
+                changed = change(record)
+            except BaseException as error:  # noqa: BLE001 - raised in its caller; it must not end the thread
+                errors.append(error)
             else:
-                connection.execute("DELETE FROM records WHERE key = ?", (row.key,))
-        _add_to_total(connection, change)
+                growth += self._replace(connection, DatedRow(key, stored_wall, changed), size)
+                errors.append(None)
+        self._grow(connection, growth)
+        return errors
+
+    def _replace(self, connection: sqlite3.Connection, row: DatedRow, replaced_bytes: int) -> int:
+        """Keep a record in place of one of so many bytes, unless it is too large; return how many bytes that adds."""
+        size = len(row.key) + len(row.record)
+        if size > self.max_bytes:
+            connection.execute("DELETE FROM records WHERE key = ?", (row.key,))
+            return -replaced_bytes
+        connection.execute("INSERT OR REPLACE INTO records (key, stored_wall, record) VALUES (?, ?, ?)", row)
+        return size - replaced_bytes
+
+    def _grow(self, connection: sqlite3.Connection, growth: int) -> None:
+        """Count bytes that were added, and delete the oldest records beyond ``max_bytes``."""
+        _add_to_total(connection, growth)
         while _total(connection) > self.max_bytes:
             _evict(connection, self.max_bytes)
-        return [None] * len(rows)
 
     def delete(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[None]:
         """Delete the record of each key, if there is one."""

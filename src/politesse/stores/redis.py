@@ -12,7 +12,7 @@ from politesse.stores._redis_calls import RedisCalls
 from politesse.stores._redis_scripts import StoreScript
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["RedisStore"]
 
@@ -21,7 +21,8 @@ __all__ = ["RedisStore"]
 _RECORD_S: Final = 31 * DAY_S
 # A host is closed for a day at most (PacingOptions.backoff_max_s), and its backoff is forgotten after as long again.
 _PACE_S: Final = 2 * DAY_S
-_HEADER: Final = re.compile(rb"politesse-record/1 [0-9]{16} ")
+_HEADER: Final = re.compile(rb"politesse-record/1 ([0-9]{16}) ")
+_NO_RECORD: Final = "0" * 16  # a version
 
 
 class RedisStore:
@@ -99,14 +100,8 @@ class RedisStore:
             StoreError: the server is away, refuses this client or is late; there is something else at the key; or the
                 store is closed.
         """
-        name = self._record(key)
-        value = await self._calls.get(name)
-        if value is None:
-            return None
-        header = _HEADER.match(value)
-        if header is None:
-            raise self._calls.foreign(name, f"it starts with {value[:16]!r}")
-        return value[header.end() :]
+        _, record = await self._get(key)
+        return record
 
     async def put(self, key: str, record: bytes, /) -> None:
         """Keep a record, replacing an earlier one.
@@ -114,7 +109,24 @@ class RedisStore:
         Raises:
             StoreError: as for ``get``; the record may have been kept.
         """
-        await self._put(key, record, "")
+        await self._put(key, record)
+
+    async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
+        """Replace a record by what ``change`` makes of it, again if another one was put meanwhile; see UpdatingStore.
+
+        Args:
+            key: of the record.
+            change: is given the record, None for none. If the connection was lost after the record was kept, it is
+                given that record, too.
+
+        Raises:
+            StoreError: as for ``put``. An update that is under way at the close of the store may be refused.
+            Exception: what ``change`` raises. The earlier record is still there.
+        """
+        kept = False
+        while not kept:
+            version, record = await self._get(key)
+            kept = await self._put(key, change(record), replaces=version)
 
     async def delete(self, key: str, /) -> None:
         """Delete a record if there is one.
@@ -146,7 +158,7 @@ class RedisStore:
         Raises:
             StoreError: as for ``put``.
         """
-        return await self._put(key, record, lease.token)
+        return await self._put(key, record, token=lease.token)
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
         """Have leases, by key, last for their whole time from now on, those that were not taken over.
@@ -169,10 +181,21 @@ class RedisStore:
         """Finish the calls under way, and close the connections of this event loop. Later calls raise StoreError."""
         await self._calls.aclose()
 
-    async def _put(self, key: str, record: bytes, token: str) -> bool:
+    async def _get(self, key: str) -> tuple[str, bytes | None]:
+        """Return the version of a record, and the record."""
+        name = self._record(key)
+        value = await self._calls.get(name)
+        if value is None:
+            return _NO_RECORD, None
+        header = _HEADER.match(value)
+        if header is None:
+            raise self._calls.foreign(name, f"it starts with {value[:16]!r}")
+        return header[1].decode("ascii"), value[header.end() :]
+
+    async def _put(self, key: str, record: bytes, *, token: str = "", replaces: str = "") -> bool:
         expires_s = min(_PACE_S, self._max_age_s) if key.startswith(PACE_KEYS) else self._max_age_s
         names = [self._record(key), self._lease(key)]
-        return bool(await self._calls.run(StoreScript.PUT, names, record, _milliseconds(expires_s), token))
+        return bool(await self._calls.run(StoreScript.PUT, names, record, _milliseconds(expires_s), token, replaces))
 
     # Both names have the same hash tag, so that a cluster keeps both in one slot. The tag is never empty.
 

@@ -11,7 +11,7 @@ from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 _PAGE_OF_RECORDS: Final = 50  # read at a time; each may be some hundred KB
@@ -108,7 +108,7 @@ class SqliteStore:
     ) -> None:
         # Here, because not every Python has sqlite3, and most programs do not use it.
         from politesse.stores._sqlite_file import SqliteFile  # noqa: PLC0415
-        from politesse.stores._sqlite_records import RECORDS, DatedRow, RecordTable  # noqa: PLC0415
+        from politesse.stores._sqlite_records import RECORDS, DatedRow, RecordTable, RowUpdate  # noqa: PLC0415
 
         check_least("max_bytes", max_bytes, 1)
         self._max_bytes = max_bytes
@@ -116,6 +116,7 @@ class SqliteStore:
         self._file = SqliteFile(path, [RECORDS], busy_timeout_s=busy_timeout_s)
         self._table = RecordTable(max_bytes)
         self._row = DatedRow
+        self._update = RowUpdate
 
     @property
     def path(self) -> Path:
@@ -146,6 +147,23 @@ class SqliteStore:
             StoreError: as for ``put``.
         """
         await self._file.write(self._table.delete, _octets(key))
+
+    async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
+        """Replace a record by what ``change`` makes of it, within one transaction; see UpdatingStore.
+
+        Args:
+            key: of the record.
+            change: is given the record, None for none. It is called in the thread of the store, while that holds the
+                lock of the file, and again if the transaction has to be tried again.
+
+        Raises:
+            StoreError: as for ``put``.
+            Exception: what ``change`` raises. The earlier record is still there.
+        """
+        update = self._update(_octets(key), int(self._clock.wall()), change)
+        error = await self._file.write(self._table.update, update)
+        if error is not None:
+            raise error
 
     async def prune(self, *, max_age_s: float | None = None, max_bytes: int | None = None) -> int:
         """Delete old records, and make the file smaller.

@@ -136,6 +136,17 @@ async def test_gates_of_a_fleet_share_what_a_host_has_asked_for(fleet: FleetOpti
         assert status.closed_until is not None
 
 
+async def test_closing_outlives_all_processes_and_is_kept_by_the_pace_alone(fleet: FleetOptions, redis: Redis) -> None:
+    async with gate_of(fleet) as gate, gate.turn(PAGE, max_wait_s=20.0) as turn:
+        turn.observe(429, {"Retry-After": "3600"})
+    keys = {key.decode().removeprefix(fleet.prefix) async for key in redis.scan_iter(f"{fleet.prefix}*example.com*")}
+    assert keys == {"host:example.com", "{record:https://example.com}"}
+    async with gate_of(fleet) as gate:
+        with pytest.raises(TooFar) as far:
+            await visit(gate)
+        assert far.value.not_yet.bound_by is Bound.RETRY_AFTER
+
+
 async def test_fleets_with_other_prefixes_have_a_pace_each(server: RedisServer) -> None:
     slow = PacingOptions(min_delay_s=SLOW_S, adaptive_factor=0.0)
     prefixes = [f"{token_hex(4)}:" for _ in range(2)]

@@ -674,6 +674,57 @@ async def test_notes_of_one_moment_are_written_once(machine: Machine) -> None:
         assert store.count("put", KEY) - before <= 3
 
 
+class UpdatingStore(KeptStore):
+    """A KeptStore that changes a record in one step, at the end of its delay."""
+
+    async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
+        await self.call("update", key)
+        self.records[key] = change(self.records.get(key))
+
+
+async def test_store_that_updates_is_called_once_for_a_note(machine: Machine) -> None:
+    store = UpdatingStore(machine.records)
+    async with machine.gate(store) as gate:
+        await machine.request(gate)
+        await settle()
+        before = len(store.calls)
+        async with gate.turn(URL):
+            await settle()
+        await settle()
+        assert store.calls[before:] == [("update", KEY)] * 2  # of its start and of its end
+
+
+@pytest.mark.parametrize("make", [KeptStore, UpdatingStore])
+async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this_one(
+    machine: Machine, make: Callable[[dict[str, bytes]], Store]
+) -> None:
+    async with machine.gate(make(machine.records)) as gate, machine.gate(make(machine.records)) as other:
+        await machine.request(other)  # it knows the host from now on
+        closed_wall = await machine.request(gate, 429, retry_after="3600")
+        for _ in range(3):
+            await machine.request(other)
+    machine.restart()
+    async with machine.gate() as gate:
+        assert await machine.request(gate) == about(closed_wall + 3600)
+
+
+async def test_closure_that_is_noted_while_another_note_waits_for_its_store_is_not_shortened(machine: Machine) -> None:
+    slow = UpdatingStore(machine.records, 3.0, machine.clock)
+    async with machine.gate(slow) as other, machine.gate(UpdatingStore(machine.records)) as gate:
+        await machine.request(other)
+        await machine.clock.sleep(10)  # it is written
+        async with gate.turn(URL) as turn:
+            await machine.clock.sleep(10)
+            async with other.turn(URL):
+                await machine.clock.sleep(1)  # its start is being written
+                closed_wall = machine.clock.wall()
+                turn.observe(429, {"Retry-After": "3600"})
+            await settle()
+    machine.restart()
+    async with machine.gate() as gate:
+        assert await machine.request(gate) == about(closed_wall + 3600)
+
+
 async def test_closing_writes_what_was_noted(machine: Machine) -> None:
     store = KeptStore(machine.records, 0.2, machine.clock)
     async with machine.gate(store) as gate:

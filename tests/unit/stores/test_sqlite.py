@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, StoreError
 from politesse.stores import SqliteStore, StoredRecord, StoreStatistics
+from politesse.stores._sqlite_file import SqliteFile
+from politesse.stores._sqlite_records import RECORDS, DatedRow, RecordTable, RowUpdate
 from politesse.testing import ManualClock
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
 START = 1_800_000_000
@@ -94,23 +98,55 @@ async def test_the_oldest_records_make_room_for_new_ones(tmp_path: Path, clock: 
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 40)), max_size=40))
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 40), st.booleans()), max_size=40))
 async def test_no_sequence_of_uses_exceeds_the_bound_or_mixes_records(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int | None]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int | None, bool]]
 ) -> None:
     store = SqliteStore(tmp_path_factory.mktemp("store") / "robots.db", max_bytes=64)
     last: dict[str, bytes] = {}
-    for number, (key, size) in enumerate(steps):
+    for number, (key, size, updates) in enumerate(steps):
         last.pop(key, None)
         if size is None:
             await store.delete(key)
         else:
-            last[key] = bytes([number]) * size
-            await store.put(key, last[key])
+            last[key] = record = bytes([number]) * size
+            await (store.update(key, lambda _, record=record: record) if updates else store.put(key, record))  # type: ignore[misc]
     kept = {record.key: record.record async for record in store.records()}
     assert list(kept.items()) == list(last.items())[len(last) - len(kept) :]  # the newest
     assert (await store.statistics()).record_bytes == sum(1 + len(record) for record in kept.values()) <= 64
     await store.aclose()
+
+
+async def test_an_update_that_waits_for_a_lock_is_given_what_the_other_process_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "robots.db"
+    store = SqliteStore(path)
+    await store.put("key", b"old")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        update = asyncio.ensure_future(store.update("key", lambda record: (record or b"none") + b", updated"))
+        await settle()
+        other.execute("UPDATE records SET record = CAST('theirs' AS BLOB)")
+        assert not update.done()
+        other.execute("COMMIT")
+    await update
+    assert await store.get("key") == b"theirs, updated"
+    await store.aclose()
+
+
+async def test_a_full_disk_fails_the_update_and_keeps_the_record(tmp_path: Path) -> None:
+    file, table = SqliteFile(tmp_path / "robots.db", [RECORDS]), RecordTable(1_000_000)
+    await file.write(table.put, DatedRow(b"key", START, b"old"))
+
+    def fill_up(connection: sqlite3.Connection, given: Sequence[None]) -> Sequence[None]:
+        connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+        return given
+
+    await file.write(fill_up, None)
+    with pytest.raises(StoreError, match="the disk is full"):
+        await file.write(table.update, RowUpdate(b"key", START, lambda _: bytes(100_000)))
+    assert await file.read(table.get, b"key") == b"old"
+    assert (await file.read(table.sums, None)).record_bytes == 6
+    await file.aclose()
 
 
 async def test_a_record_that_is_too_large_removes_the_record_that_it_replaces(tmp_path: Path) -> None:
@@ -119,6 +155,10 @@ async def test_a_record_that_is_too_large_removes_the_record_that_it_replaces(tm
     await store.put("b", bytes(20))
     await store.put("a", bytes(30))
     assert await keys(store) == ["b"]
+    await store.update("b", lambda _: bytes(28))
+    await store.update("b", lambda _: bytes(30))
+    await store.put("c", bytes(20))
+    assert await keys(store) == ["c"]
     assert (await store.statistics()).record_bytes == 21
     await store.aclose()
 

@@ -1,9 +1,14 @@
--- Keeps a record; returns 1, or 0 if its lease was taken over, or another record was put since it was granted.
--- KEYS: the record, the lease. ARGV: what to keep; for how many milliseconds; the token of the lease, or an empty text.
+-- Keeps a record; returns 1, or 0 if its lease was taken over, or another record was put since it was granted, or the
+-- record that it is to replace is another one.
+-- KEYS: the record, the lease. ARGV: what to keep; for how many milliseconds; the token of the lease, or an empty text;
+-- the version to replace, or an empty text.
 
 local version = version_at(KEYS[1])
 if not version then
   return foreign()
+end
+if ARGV[4] ~= '' and ARGV[4] ~= version then
+  return 0
 end
 local stamp = ARGV[3]
 if stamp == '' then
