@@ -150,8 +150,8 @@ class HeldStarts:
         if reservation is None:
             self.drop(held)
             held.own.give_back()
-            for callback in held.callbacks:
-                self.when_ready(request, callback)
+            for callback in held.callbacks:  # not ahead of its time once more: that might be refused again, at once
+                self._own.when_ready(request, partial(self.reserve_for, request, callback))
             return
         held.granted = reservation
         line = self._reserver.line(request.host)

@@ -155,8 +155,11 @@ class FleetPacer:
         return self._reserver.trip.most_s
 
     def is_ready(self, request: TurnRequest, /) -> bool:
-        """Return whether it is time to reserve a start, by what is known here, or one is held; True if it is closed."""
-        if self._reserver.is_closed:
+        """Return whether it is time to reserve a start, by what is known here, or one is held.
+
+        True if it is closed, or Redis refuses this client: ``try_start`` raises that, and no time will come.
+        """
+        if self._reserver.is_closed or self._reserver.is_refused():
             return True
         held = self._held.get(request)
         if held is not None and held.granted is not None:

@@ -181,7 +181,7 @@ class Reserver:
         while True:
             answer = reservation.answer
             if answer is None or self.is_void(line, reservation):
-                answer = await self._ask(request, line, reservation, pace)
+                answer = await self._ask(request, line, reservation, pace, deadline_mono)
             now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
             wait_s: float | None = None
             if answer is None:
@@ -204,7 +204,12 @@ class Reserver:
             await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
 
     async def _ask(
-        self, request: TurnRequest, line: FleetLine, reservation: Reservation, pace: Pace
+        self,
+        request: TurnRequest,
+        line: FleetLine,
+        reservation: Reservation,
+        pace: Pace,
+        deadline_mono: float | None,
     ) -> FleetAnswer | None:
         """Reserve a start; return None if Redis is away, or was until a moment ago."""
         link, options = self._link, self._link.options
@@ -220,6 +225,9 @@ class Reserver:
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
         reservation.is_known = True
+        left_s = options.lease_s
+        if deadline_mono is not None:
+            left_s = min(left_s, max(0.0, deadline_mono - reservation.asked_mono))
         times_s = (pace.interval_s, slack_s, tolerance_s)
         try:
             answer = await link.ask(
@@ -230,6 +238,7 @@ class Reserver:
                 self.most(request.host),
                 microseconds(options.lease_s),
                 " ".join(request.url.split()),  # one line
+                microseconds(left_s),
             )
         except WireLost:
             return None

@@ -8,12 +8,7 @@ local ticket = ARGV[4]
 claim()
 if ARGV[5] == 'back' then
     take_back(ticket)
-    for i, waiting in ipairs(queue) do
-        if waiting.ticket == ticket then
-            table.remove(queue, i)
-            break
-        end
-    end
+    remove_from_queue(ticket)
 else
     drop_lease(ticket)
     if ARGV[6] == '1' then

@@ -1,7 +1,10 @@
 -- Grants a start, or puts the request into the queue of its host.
 --
 -- ARGV[4] ticket, [5] interval, [6] slack, [7] by how much the start may be late, [8] how many requests may be under way
--- at once, [9] for how long it counts as under way, [10] URL.
+-- at once, [9] for how long it counts as under way, [10] URL, [11] how long the request can wait.
+--
+-- What would have to wait for longer is not granted: until it was given back, it would hold up other processes, and two
+-- that ask and give back by turns would put off the next start for ever.
 --
 -- A ticket that was granted and is reserved again was discarded: it is the first in line, and its grant never was.
 
@@ -13,6 +16,7 @@ local e = {
     most = tonumber(ARGV[8]),
     lease = duration(ARGV[9]),
     url = url_of(ARGV[10]),
+    patience = duration(ARGV[11]),
 }
 claim()
 set('longest', math.max(get('longest'), e.interval))
@@ -20,14 +24,7 @@ if get('backoff') + get('fetch') > 0 and now > get('closed') + math.max(get('bac
     set('backoff', 0)
     set('fetch', 0)
 end
-local place = #queue + 1
-for i, waiting in ipairs(queue) do
-    if waiting.ticket == e.ticket then
-        place = i
-        table.remove(queue, i)
-        break
-    end
-end
+local place = remove_from_queue(e.ticket) or #queue + 1
 if leases[e.ticket] then
     drop_lease(e.ticket)
     place = 1
@@ -37,6 +34,9 @@ local own = serve(e.ticket)
 if not own then
     local free, url = holder()
     own = answer('queued', e, math.max(0, free - now), 'in-flight', url)
+    if e.patience == 0 then
+        remove_from_queue(e.ticket)
+    end
 end
 write()
 return own

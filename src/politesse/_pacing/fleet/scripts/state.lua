@@ -282,6 +282,16 @@ local function take_back(ticket)
     drop_lease(ticket)
 end
 
+-- Returns where in the queue a ticket was; nil if it was not there.
+local function remove_from_queue(ticket)
+    for place, waiting in ipairs(queue) do
+        if waiting.ticket == ticket then
+            table.remove(queue, place)
+            return place
+        end
+    end
+end
+
 -- Grants what waits, in order, as long as there is room; returns the answer to the ticket of the caller, or nil.
 local function serve(caller)
     local own
@@ -289,7 +299,7 @@ local function serve(caller)
         local e = table.remove(queue, 1)
         local start, bound = earliest(e)
         local message
-        if start - now > e.lease then
+        if start - now > math.min(e.lease, e.patience or e.lease) then
             message = answer('wait', e, start - now, bound)
         else
             message = grant(e, start, bound)

@@ -1,0 +1,208 @@
+"""How many scripts Redis runs for a turn: a start that cannot be used is not reserved again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from politesse import Dialect, Gatekeeper, PacingOptions, PoliteQueue, Turn
+from politesse.errors import ConfigurationError
+from politesse.options import FleetOptions, Limit
+from politesse.queue import QueueClosed
+from politesse.testing import ScriptedFetcher
+from tests.integration.fleet.slow_way import SlowWay
+from tests.integration.sites import UA
+from tests.support.pacing import Resolving
+from tests.support.redis_servers import RedisServer, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from redis.asyncio import Redis
+
+pytestmark = pytest.mark.realtime
+
+MOST: Final = 15  # scripts for a turn: two where all goes well, and two more for each start that came too late
+NAMES: Final = ("a", "b", "c")
+ALONE: Final = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+WIDE: Final = PacingOptions(min_delay_s=0.05, max_concurrent=4, adaptive_factor=0.0)
+SCOPED: Final = PacingOptions(
+    min_delay_s=0.1,
+    adaptive_factor=0.0,
+    address=Limit(min_delay_s=0.05, max_concurrent=2),
+    domain=Limit(min_delay_s=0.1),
+)
+
+
+def gate_of(url: str, prefix: str, pacing: PacingOptions, robots: str | int = 404, **options: object) -> Gatekeeper:
+    hosts = [f"{name}.example" for name in NAMES]
+    return Gatekeeper(
+        UA,
+        fetcher=ScriptedFetcher({f"https://{host}": robots for host in hosts}),
+        resolver=Resolving({host: ["192.0.2.1"] for host in hosts}),
+        fleet=FleetOptions(url, prefix=prefix),
+        pacing=pacing,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> RedisServer:
+    """Return one server: which one it is does not matter to the number of scripts."""
+    server = shared_server()
+    time.sleep(max(0.0, 1.5 - server.age_s))
+    return server
+
+
+async def scripts(redis: Redis) -> int:
+    statistics = await redis.info("commandstats")
+    return sum(statistics.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))
+
+
+@asynccontextmanager
+async def queue_of(gate: Gatekeeper, pages: int, *, workers: int = 3) -> AsyncIterator[list[str]]:
+    """Crawl some pages of each host; the value lists those whose turns have ended."""
+    queue: PoliteQueue[None] = PoliteQueue(gate)
+    taken: list[str] = []
+    for page in range(pages):
+        for name in NAMES:
+            await queue.put(f"https://{name}.example/{page}")
+
+    async def work() -> None:
+        with suppress(QueueClosed):
+            while True:
+                async with queue.turn() as turn:
+                    turn.observe(200)
+                taken.append(turn.url)
+
+    working = [asyncio.create_task(work()) for _ in range(workers)]
+    yield taken
+    for task in working:
+        task.cancel()
+    await asyncio.gather(*working, return_exceptions=True)
+
+
+async def until_refused(gate: Gatekeeper) -> None:
+    async with asyncio.timeout(20.0):
+        while not gate.try_turn("https://a.example/"):
+            await asyncio.sleep(0.01)
+
+
+async def until(taken: list[str], number: int) -> None:
+    async with asyncio.timeout(60.0):
+        while len(taken) < number:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("pacing", [ALONE, WIDE, SCOPED], ids=["alone", "wide", "scoped"])
+async def test_queues_of_a_fleet_take_few_scripts_for_a_turn(
+    server: RedisServer, prefix: str, redis: Redis, pacing: PacingOptions
+) -> None:
+    scopes = 3 if pacing is SCOPED else 1
+    async with gate_of(server.url, prefix, pacing) as one, gate_of(server.url, prefix, pacing) as other:
+        before = await scripts(redis)
+        async with queue_of(one, 10) as first, queue_of(other, 10) as second:
+            await until(first, 8)
+            await until(second, 8)
+            taken = len(first) + len(second)
+        assert await scripts(redis) - before <= MOST * scopes * taken
+
+
+async def test_an_event_loop_that_is_slower_than_a_slack_takes_few_scripts(
+    server: RedisServer, prefix: str, redis: Redis
+) -> None:
+    async with gate_of(server.url, prefix, ALONE) as gate:
+        async with gate.turn("https://a.example/", max_wait_s=20.0):
+            before = await scripts(redis)
+        async with queue_of(gate, 5) as taken:
+            async with asyncio.timeout(60.0):
+                while len(taken) < 6:
+                    time.sleep(0.08)  # noqa: ASYNC251 - it stands for work that blocks the event loop
+                    await asyncio.sleep(0)
+        assert await scripts(redis) - before <= MOST * len(taken)
+
+
+async def test_a_redis_that_is_far_away_takes_few_scripts(server: RedisServer, prefix: str, redis: Redis) -> None:
+    async with SlowWay(server.port, 0.2) as way, gate_of(way.url, prefix, ALONE) as gate:
+        before = await scripts(redis)
+        async with queue_of(gate, 5) as taken:
+            await until(taken, 6)
+        assert await scripts(redis) - before <= MOST * len(taken)
+
+
+async def test_a_start_that_comes_before_its_own_time_is_not_reserved_again_at_once(
+    server: RedisServer, prefix: str, redis: Redis
+) -> None:
+    pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
+    async with SlowWay(server.port, 0.2) as way, gate_of(way.url, prefix, pacing) as gate:
+        async with queue_of(gate, 6, workers=1) as taken:
+            await until(taken, 6)
+            way.trip_s = 0.0  # starts are still reserved as long before their time as for the slow way
+            before, so_far = await scripts(redis), len(taken)
+            async with asyncio.timeout(60.0):
+                while len(taken) < so_far + 3:  # and Redis forgets when the hosts were asked
+                    if keys := await redis.keys(f"{prefix}host:*"):
+                        await redis.delete(*keys)
+                    await asyncio.sleep(0.005)
+        assert await scripts(redis) - before <= MOST * (len(taken) - so_far)
+
+
+@pytest.mark.parametrize("closed_by", ["429", "visit-time"])
+async def test_a_closed_host_takes_few_scripts(server: RedisServer, prefix: str, redis: Redis, closed_by: str) -> None:
+    hour = time.gmtime().tm_hour
+    robots: str | int = 404
+    if closed_by == "visit-time":
+        robots = f"User-agent: *\nVisit-time: {(hour + 4) % 24:02}00-{(hour + 5) % 24:02}00\n"
+    options = {"dialect": Dialect.CONNER_2} if closed_by == "visit-time" else {}
+    async with (
+        gate_of(server.url, prefix, ALONE, robots, **options) as one,
+        gate_of(server.url, prefix, ALONE) as other,
+    ):
+        if closed_by == "429":
+            for name in NAMES:
+                async with other.turn(f"https://{name}.example/", max_wait_s=20.0) as turn:
+                    turn.observe(429, {"Retry-After": "600"})
+        async with queue_of(one, 2) as taken:
+            before = await scripts(redis)
+            await asyncio.sleep(1.0)
+            assert await scripts(redis) - before <= MOST * len(NAMES)
+        assert taken == []
+
+
+async def test_gates_that_try_many_turns_at_once_do_not_put_off_each_other_for_ever(
+    server: RedisServer, prefix: str
+) -> None:
+    urls = [f"https://{name}.example/" for name in NAMES]
+
+    async def try_until_had(gate: Gatekeeper) -> None:
+        await gate.check_batch(urls)
+        had = 0
+        while had < 12:
+            for answer in await gate.try_turns(urls):
+                if isinstance(answer, Turn):
+                    with answer as turn:
+                        turn.observe(200)
+                    had += 1
+            await asyncio.sleep(0.003)
+
+    async with gate_of(server.url, prefix, WIDE) as one, gate_of(server.url, prefix, WIDE) as other:
+        async with asyncio.timeout(30.0):
+            await asyncio.gather(try_until_had(one), try_until_had(other))
+
+
+async def test_a_queue_with_several_scopes_raises_that_redis_refuses(own_server: RedisServer, prefix: str) -> None:
+    async with gate_of(own_server.url, prefix, SCOPED, "User-agent: *\nCrawl-delay: 30\n") as gate:
+        await gate.check("https://a.example/")  # its fetch counts for the pace: the host is not ready
+        own_server.kill()
+        own_server.start("--requirepass", "secret")
+        with pytest.raises(ConfigurationError, match="refuses this client"):
+            await until_refused(gate)
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        await queue.put("https://a.example/2")
+        with pytest.raises(ConfigurationError, match="refuses this client"):
+            async with asyncio.timeout(10.0), queue.turn():
+                pytest.fail("a turn without a pace")
