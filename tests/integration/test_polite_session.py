@@ -17,6 +17,7 @@ from tests.support.tasks import in_child_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from types import SimpleNamespace
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
@@ -490,6 +491,21 @@ async def test_middleware_that_first_makes_another_request_does_not_deadlock(
     assert turns(gate) == 0
 
 
+async def test_trace_that_first_makes_another_request_does_not_deadlock(site: Site, gate: Gatekeeper) -> None:
+    async def fetch_token(
+        _: aiohttp.ClientSession, __: SimpleNamespace, started: aiohttp.TraceRequestStartParams
+    ) -> None:
+        if started.url.path == "/page":
+            await visit(polite, f"{site.base}/token")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(fetch_token)
+    async with asyncio.timeout(5), PoliteSession(gate, trace_configs=[trace]) as polite:
+        await visit(polite, f"{site.base}/page")
+    assert site.pages == ["/token", "/page"]
+    assert turns(gate) == 0
+
+
 @pytest.mark.parametrize(("middleware", "sent"), [(refuse, []), (spoil, ["/slow"])])
 async def test_middleware_that_raises_ends_the_turn(
     site: Site, gate: Gatekeeper, polite: PoliteSession, middleware: Any, sent: list[str]
@@ -561,6 +577,22 @@ async def test_session_that_is_closed_under_it_closes_it(site: Site, gate: Gatek
     with pytest.raises(ClosedError):
         await polite.get(f"{site.base}/page")
     assert site.paths == []
+
+
+@pytest.mark.parametrize("closes_what_it_sends_with", [True, False])
+async def test_request_that_waits_while_its_session_is_closed_is_not_sent(
+    site: Site, gate: Gatekeeper, *, closes_what_it_sends_with: bool
+) -> None:
+    async with PoliteSession(gate) as first, aiohttp.ClientSession() as own:
+        polite = PoliteSession(gate, session=own)
+        async with first.get(f"{site.base}/slow"):
+            waiting = asyncio.create_task(visit(polite, f"{site.base}/page"))
+            await until(lambda: gate.statistics().waiting == 1)
+            await (own if closes_what_it_sends_with else polite).close()
+        with pytest.raises(ClosedError):
+            await waiting
+        assert turns(gate) == 0
+    assert site.pages == ["/slow"]
 
 
 @pytest.mark.parametrize("shares", [True, False])

@@ -147,7 +147,7 @@ class RequestTurns:
     )
 
     def __init__(
-        self, gate: AgentView, turns: OpenTurns, *, max_wait_s: float | None, exempt: str | None, total_s: float | None
+        self, gate: AgentView, turns: OpenTurns, max_wait_s: float | None, exempt: str | None, total_s: float | None
     ) -> None:
         self._gate = gate
         self._turns = turns

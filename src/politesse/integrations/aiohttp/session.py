@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, Unpack, cast
 
 import aiohttp
-from aiohttp import ClientMiddlewareType, ClientResponse, hdrs
+from aiohttp import ClientResponse, hdrs
 from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
 from multidict import CIMultiDict
 from yarl import URL
@@ -22,7 +22,7 @@ from politesse.integrations.aiohttp.urls import Hop, explained, judged_url
 from politesse.origin import url_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
     from aiohttp.typedefs import StrOrURL
@@ -133,6 +133,7 @@ class PoliteSession:
         self._gate = gate
         self._own_session = session is None
         self._session = session or _session(self._gate.identity, options)
+        self._total_s = _total_s(self._session.timeout)
         self._max_wait_s = max_wait_s
         self._turns = OpenTurns()
         self._closed = False
@@ -230,45 +231,54 @@ class PoliteSession:
         if not isinstance(url, str):
             url_text(url)  # raises TypeError
         self._check_open(method, url)
-        options = dict(given)
+        session, options = self._session, dict(given)
         turns = RequestTurns(
             self._gate,
             self._turns,
-            max_wait_s=options.pop("max_wait_s", self._max_wait_s),
-            exempt=options.pop("exempt", None),
-            total_s=self._total_s(options),
+            options.pop("max_wait_s", self._max_wait_s),
+            options.pop("exempt", None),
+            _total_s(options["timeout"]) if "timeout" in options else self._total_s,
         )
-        middlewares = _middlewares(self._session, options.pop("middlewares", None))
+        middlewares = options.pop("middlewares", None)
+        if middlewares is None:
+            middlewares = session._middlewares  # noqa: SLF001 - there is no public accessor
         outer = _SENDING.get()
         if outer is not None:
             outer.step_back()  # a middleware of that request makes this one: otherwise we would wait for its turn
+        # To set the variable for these only, to look at the connector once, to read the timeout once, and to do without
+        # the wrapper that ``ClientSession.request`` is: 13 to 17 % of what is added to a request, as measured.
+        is_watched = bool(middlewares or session.trace_configs)  # only these may make a request before this one is sent
         try:
-            hop = _first_hop(self._session, url, params := options.get("params"))
+            hop = _first_hop(session, url, params := options.get("params"))
             if hop is not None:
                 await turns.prepare(hop)
-                self._check_open(method, url)
+                if self._closed:
+                    self._check_open(method, url)
                 if not params:
                     url, _ = hop  # which aiohttp need not read again
-            _SENDING.set(turns)
-            response = await self._session.request(method, url, middlewares=(*middlewares, turns), **options)
+            if is_watched:
+                _SENDING.set(turns)
+            response = await session._request(method, url, middlewares=(*middlewares, turns), **options)  # noqa: SLF001
         except BaseException as error:
             turns.abandon()
-            if type(error) is aiohttp.InvalidUrlClientError:  # not of a redirect
-                raise explained(error, url) from None
+            self._explain(error, method, url)
             raise
         finally:
-            _SENDING.set(outer)
+            if is_watched:
+                _SENDING.set(outer)
         turns.settle()
         return response
+
+    def _explain(self, error: BaseException, method: str, url: StrOrURL) -> None:
+        """Raise an error that says more than one of aiohttp does, where there is one."""
+        if type(error) is aiohttp.InvalidUrlClientError:  # not of a redirect
+            raise explained(error, url) from None
+        if type(error) is RuntimeError:  # aiohttp's own, if its session was closed while the turn was waited for
+            self._check_open(method, url)
 
     def _check_open(self, method: str, url: StrOrURL) -> None:
         if self._closed or self._session.closed:
             raise ClosedError(f"{method} {str(url)!r:.200}: the session is closed")
-
-    def _total_s(self, options: Mapping[str, Any]) -> float | None:
-        timeout = options.get("timeout", self._session.timeout)
-        total_s = timeout.total if isinstance(timeout, aiohttp.ClientTimeout) else timeout
-        return total_s if isinstance(total_s, (int, float)) else None
 
 
 class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
@@ -308,11 +318,10 @@ def _session(identity: Identity, options: dict[str, Any]) -> aiohttp.ClientSessi
     return aiohttp.ClientSession(headers=headers, **options)
 
 
-def _middlewares(
-    session: aiohttp.ClientSession, given: Sequence[ClientMiddlewareType] | None
-) -> tuple[ClientMiddlewareType, ...]:
-    """Return the middlewares that aiohttp would call: those of the request, or those of the session."""
-    return tuple(session._middlewares if given is None else given)  # noqa: SLF001 - there is no public accessor
+def _total_s(timeout: object) -> float | None:
+    """Return the seconds that a request may take in all; None for no limit."""
+    total_s = timeout.total if isinstance(timeout, aiohttp.ClientTimeout) else timeout
+    return total_s if isinstance(total_s, (int, float)) else None
 
 
 def _first_hop(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> Hop | None:  # noqa: ANN401 - aiohttp's
