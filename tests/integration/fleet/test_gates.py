@@ -328,6 +328,28 @@ async def test_start_that_is_granted_during_the_close_holds_nobody_up(
     assert [field for field in await redis.hkeys(f"{fleet.prefix}host:example.com") if b"lease" in field] == []
 
 
+async def test_cancelled_turns_put_off_nobody(fleet: FleetOptions) -> None:
+    wide = PacingOptions(min_delay_s=2.0, max_concurrent=4, adaptive_factor=0.0)
+
+    async def visit_later(gate: Gatekeeper) -> None:
+        async with gate.turn(PAGE, max_wait_s=20.0, exempt="a test") as turn:
+            turn.observe(200)
+
+    async with gate_of(fleet, wide) as before, gate_of(fleet, wide) as one, gate_of(fleet, wide) as other:
+        await visit_later(before)
+        began_mono = time.monotonic()
+        for_one = asyncio.create_task(visit_later(one))
+        await asyncio.sleep(0.5)
+        for_other = asyncio.create_task(visit_later(other))
+        await asyncio.sleep(0.5)
+        for task in (for_one, for_other):  # in the order in which their starts were granted
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.sleep(0.2)
+        await visit_later(other)
+        assert time.monotonic() - began_mono < 3.9
+
+
 async def test_turn_that_is_waited_for_ends_with_the_gate_while_redis_stands_still(own_server: RedisServer) -> None:
     gate = gate_of(own_server.url)
     async with gate.turn(PAGE, max_wait_s=20.0):
