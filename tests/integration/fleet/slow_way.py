@@ -34,7 +34,11 @@ class SlowWay:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        with suppress(ConnectionError):
-            while data := await reader.read(65_536):
-                loop.call_later(0.5 * self.trip_s, writer.write, data)
-        writer.close()
+        try:
+            with suppress(ConnectionError):
+                while data := await reader.read(65_536):
+                    loop.call_later(0.5 * self.trip_s, writer.write, data)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()

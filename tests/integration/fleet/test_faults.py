@@ -84,6 +84,7 @@ async def command(client: Redis, *words: str | int) -> object:
         {"before": FAR},
         {"late": "nan"},
         {"before_late": "nan"},
+        {"start:other.1": "-5 0"},
         {"closed": "nan", "why": "backoff"},
         {"closed": FAR, "why": "a whim"},
         {"version": "inf"},

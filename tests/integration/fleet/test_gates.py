@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
@@ -17,11 +18,12 @@ import pytest
 from redis.asyncio import Redis
 
 from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteQueue, PoliteSession, TooFar
-from politesse.errors import ConfigurationError
+from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import FleetAway, FleetBack
 from politesse.options import FleetOptions, Limit
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
+from tests.integration.fleet.slow_way import SlowWay
 from tests.integration.sites import UA, Server, Site
 from tests.support.pacing import Resolving
 from tests.support.redis_servers import RedisServer
@@ -315,6 +317,64 @@ async def test_close_ends_all_tasks_and_connections(
     async with asyncio.timeout(5.0):  # the server notes the end of a connection a little later
         while await connections(redis) > before:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["turn", "try_turn", "try_turns"])
+async def test_start_that_is_granted_during_the_close_holds_nobody_up(
+    server: RedisServer, redis: Redis, fleet: FleetOptions, kind: str
+) -> None:
+    async with SlowWay(server.port, 0.0) as way:
+        gate = gate_of(replace(fleet, url=way.url))
+        await visit(gate)
+        await asyncio.sleep(0.2)  # the interval is over
+        way.trip_s = 0.3
+        if kind == "try_turn":
+            gate.try_turn(PAGE)
+            asking = asyncio.create_task(asyncio.sleep(0.0))
+        else:
+            asking = asyncio.create_task(visit(gate) if kind == "turn" else gate.try_turns([PAGE]))  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)  # what reserves the start is on its way to Redis
+        await gate.aclose()
+        await asyncio.gather(asking, return_exceptions=True)
+    assert [field for field in await redis.hkeys(f"{fleet.prefix}host:example.com") if b"lease" in field] == []
+
+
+async def test_cancelled_turns_put_off_nobody(fleet: FleetOptions) -> None:
+    wide = PacingOptions(min_delay_s=2.0, max_concurrent=4, adaptive_factor=0.0)
+
+    async def visit_later(gate: Gatekeeper) -> None:
+        async with gate.turn(PAGE, max_wait_s=20.0, exempt="a test") as turn:
+            turn.observe(200)
+
+    async with gate_of(fleet, wide) as before, gate_of(fleet, wide) as one, gate_of(fleet, wide) as other:
+        await visit_later(before)
+        began_mono = time.monotonic()
+        for_one = asyncio.create_task(visit_later(one))
+        await asyncio.sleep(0.5)
+        for_other = asyncio.create_task(visit_later(other))
+        await asyncio.sleep(0.5)
+        for task in (for_one, for_other):  # in the order in which their starts were granted
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.sleep(0.2)
+        await visit_later(other)
+        assert time.monotonic() - began_mono < 3.9
+
+
+async def test_turn_that_is_waited_for_ends_with_the_gate_while_redis_stands_still(own_server: RedisServer) -> None:
+    gate = gate_of(own_server.url)
+    async with gate.turn(PAGE, max_wait_s=20.0):
+        pass
+    own_server.stop()
+    try:
+        waiting = asyncio.create_task(visit(gate, PAGE))
+        await asyncio.sleep(0.3)  # it has asked
+        async with asyncio.timeout(10.0):
+            await gate.aclose()
+            with pytest.raises(ClosedError):
+                await waiting
+    finally:
+        own_server.go_on()
 
 
 async def test_gate_that_was_never_used_is_closed_without_its_redis(own_server: RedisServer) -> None:

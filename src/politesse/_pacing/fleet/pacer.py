@@ -242,7 +242,7 @@ class FleetPacer:
             self._renewal.cancel()
         self._reserver.wake()
         closing = asyncio.ensure_future(self._held.aclose())
-        await asyncio.sleep(0)  # what was woken gives its ticket back
+        await self._reserver.ended()
         await self._link.leave(self)
         await closing
         await self._own.aclose()

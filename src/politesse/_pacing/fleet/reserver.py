@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -79,6 +81,7 @@ class Reserver:
         self.reserving: dict[Reservation, str] = {}
         self.trip = Trip()
         self.is_closed = False
+        self._all_ended = asyncio.Event()
 
     def check_open(self) -> None:
         """Raise ClosedError if the pacer is closed; ConfigurationError if Redis refuses this client."""
@@ -98,6 +101,16 @@ class Reserver:
         """Have all that wait look what has changed."""
         for reservation in self.reserving:
             reservation.wake()
+
+    async def ended(self) -> None:
+        """Wait until all that was being reserved at the close has given its ticket back, as long as Redis may take.
+
+        Otherwise what Redis grants meanwhile would keep its host from all others until its lease is over.
+        """
+        if self.reserving:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._link.options.timeout_s):
+                    await self._all_ended.wait()
 
     def lost(self) -> None:
         """Void all answers. When a host was closed counts from the next ones: they may be by another clock."""
@@ -166,6 +179,8 @@ class Reserver:
             else:
                 self.withdraw(request.host, reservation)
                 self.forget(request.host, line)
+            if self.is_closed and not self.reserving:
+                self._all_ended.set()
         return reservation if starts else None
 
     async def _granted(
@@ -241,6 +256,7 @@ class Reserver:
                 microseconds(left_s),
             )
         except WireLost:
+            self.check_open()
             return None
         self.check_open()
         self.trip.took(self._clock.monotonic() - reservation.asked_mono)

@@ -10,12 +10,13 @@ if ARGV[5] == 'back' then
     take_back(ticket)
     remove_from_queue(ticket)
 else
+    drop_start(ticket, true)
     drop_lease(ticket)
     if ARGV[6] == '1' then
-        set('last', math.max(posted, get('last')))
-        set('late', 0)
-        set('mark', '')
+        set('before', math.max(posted, get('before')))
+        set('before_late', 0)
     end
+    recount()
     if tonumber(ARGV[7]) >= 0 then
         set('pace', duration(ARGV[7]))
         -- What was granted before the last refusal says nothing of the time after it.

@@ -26,7 +26,7 @@ if get('backoff') + get('fetch') > 0 and now > get('closed') + math.max(get('bac
 end
 local place = remove_from_queue(e.ticket) or #queue + 1
 if leases[e.ticket] then
-    drop_lease(e.ticket)
+    take_back(e.ticket)
     place = 1
 end
 table.insert(queue, place, e)

@@ -6,8 +6,9 @@
 --   seen          when the key was written last; a clock that shows less has been set back
 --   last          when the host was asked last: the end of the last request, or the start where several may run at once
 --   late          by how much that start may be later than `last` says
---   mark          the ticket whose grant set `last`; empty after the end of a request
---   before        the `last` that giving that ticket back restores; `before_late` is its `late`
+--   before        the `last` without the grants of requests that have not ended; `before_late` is its `late`
+--   start:TICKET  the start that was granted to such a request, and by how much it may be later: `last` is the latest of
+--                 these and of `before`. So each that is given back costs nothing, in whatever order they are
 --   closed, why   until when the host is closed, and by what
 --   version       when it was closed last: a grant that is older than that is void
 --   backoff       for how long the last refusal of a page would close it; `fetch` is the one of robots.txt
@@ -44,7 +45,7 @@ local NUMBERS = {
 }
 local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true}
 
-local state, leases, in_flight = {}, {}, 0
+local state, leases, starts, in_flight = {}, {}, {}, 0
 local queue, changed = {}, {}
 
 local function text(number)
@@ -83,6 +84,36 @@ local function set_lease(ticket, expiry, url)
     set('lease:' .. ticket, text(expiry) .. ' ' .. url)
 end
 
+local function set_start(ticket, at, late)
+    starts[ticket] = {at = at, late = late}
+    set('start:' .. ticket, text(at) .. ' ' .. text(late))
+end
+
+-- Forgets the start of a ticket; one that may have been used counts from now on as one of a request that has ended.
+local function drop_start(ticket, may_be_used)
+    local start = starts[ticket]
+    if start then
+        starts[ticket] = nil
+        set('start:' .. ticket, nil)
+        if may_be_used and start.at >= get('before') then
+            set('before', start.at)
+            set('before_late', start.late)
+        end
+    end
+end
+
+-- Works out when the host was asked last.
+local function recount()
+    local last, late = get('before'), get('before_late')
+    for _, start in pairs(starts) do
+        if start.at > last or start.at == last and start.late > late then
+            last, late = start.at, start.late
+        end
+    end
+    set('last', last)
+    set('late', late)
+end
+
 local function drop_lease(ticket)
     if leases[ticket] then
         in_flight = in_flight - 1
@@ -108,6 +139,13 @@ local function read_fields()
             end
             leases[string.sub(name, 7)] = expiry
             in_flight = in_flight + 1
+        elseif string.sub(name, 1, 6) == 'start:' then
+            local at, late = string.match(value, '^(%d+) (%d+)$')
+            local start = {at = whole(at), late = whole(late)}
+            if not (start.at and start.late) or start.at > limit then
+                return 'start'
+            end
+            starts[string.sub(name, 7)] = start
         end
     end
     if get('seen') > now + YEAR then
@@ -145,6 +183,9 @@ local function follow_clock()
     for _, name in ipairs({'last', 'before', 'version'}) do
         set(name, math.min(get(name), now))
     end
+    for ticket, start in pairs(starts) do
+        set_start(ticket, math.min(start.at, now), start.late)
+    end
     set('closed', math.max(0, get('closed') - ahead))
     for ticket, expiry in pairs(leases) do
         set_lease(ticket, expiry - ahead, string.match(state['lease:' .. ticket], '^%d+ (.*)$'))
@@ -167,6 +208,7 @@ local function read()
     follow_clock()
     for ticket, expiry in pairs(leases) do
         if expiry <= now then
+            drop_start(ticket, true)
             drop_lease(ticket)
         end
     end
@@ -218,9 +260,6 @@ end
 -- Returns when a request may start, and what binds that.
 local function earliest(e)
     local last, late, start, bound = get('last'), get('late'), now, ''
-    if state.mark == e.ticket then
-        last, late = get('before'), get('before_late')
-    end
     local interval, why = e.interval, 'interval'
     if get('pace') > interval then
         interval, why = get('pace'), 'adaptive'
@@ -262,23 +301,15 @@ local function publish(ticket, message)
 end
 
 local function grant(e, start, bound)
-    if state.mark ~= e.ticket then
-        set('before', get('last'))
-        set('before_late', get('late'))
-    end
-    set('last', start)
-    set('late', e.tolerance)
-    set('mark', e.ticket)
+    set_start(e.ticket, start, e.tolerance)
+    recount()
     set_lease(e.ticket, start + e.lease, e.url)
     return answer('granted', e, start - now, bound)
 end
 
 local function take_back(ticket)
-    if state.mark == ticket then
-        set('last', get('before'))
-        set('late', get('before_late'))
-        set('mark', '')
-    end
+    drop_start(ticket, false)
+    recount()
     drop_lease(ticket)
 end
 
