@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=ScopePermit)
 
 _KEPT_S: Final = 0.05
-_LONGEST_WAIT_S: Final = 30.0  # then whoever asks hears what binds, as a closure that came meanwhile
+_LONGEST_WAIT_S: Final = 30.0  # the next question then reports what binds, such as a closure that came meanwhile
 
 
 class _Waiting(Generic[P]):
@@ -98,7 +98,7 @@ class BackgroundStarts(Generic[P]):
     async def _wait(self, request: TurnRequest, waiting: _Waiting[P]) -> None:
         try:
             waiting.permit = await self._start(request, _LONGEST_WAIT_S)
-        except PolitesseError as error:  # whoever asks next is told, but for a wait that is too long: it may ask again
+        except PolitesseError as error:  # raised at the next question; after TooFar that waits again
             if isinstance(error, TooFar):
                 self._forget(request, waiting)
             else:
