@@ -69,11 +69,18 @@ class RuleTable:
         """Whether the rule at ``place`` is an Allow."""
         return self._names[self._name_of[place]].field == ALLOW
 
-    def match(self, place: int) -> Match:
-        """Return the match where the rule at ``place`` decides, always the same one; at NO_RULE, that of no rule."""
+    def match(self, place: int, pattern: str | None = None) -> Match:
+        """Return the match where the rule at ``place`` decides, always the same one; at NO_RULE, that of no rule.
+
+        Args:
+            place: of the rule.
+            pattern: its pattern where the caller has it; None to have it unpacked.
+        """
         match = self.matches.get(place)
         if match is None:
-            name, pattern = self._names[self._name_of[place]], self.patterns[place]
+            name = self._names[self._name_of[place]]
+            if pattern is None:
+                pattern = self.patterns[place]
             value = self._values.get(place, pattern)
             rule = Rule(self._numbers[place], name.spelling, value, pattern, allow=name.field == ALLOW)
             if self.matches is _NONE_KNOWN:

@@ -41,7 +41,8 @@ class PackedTexts:
         return self._count
 
     def __getitem__(self, place: int) -> str:
-        return self._blocks[place // _PER_BLOCK].split("\n")[place % _PER_BLOCK]
+        at = place % _PER_BLOCK
+        return self._blocks[place // _PER_BLOCK].split("\n", at + 1)[at]
 
     def __iter__(self) -> Iterator[str]:
         for block in self._blocks:
