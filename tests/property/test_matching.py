@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from politesse.robots import RobotsTxt
+from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Reason
 from tests.property import reference
 from tests.property.strategies import MANY_GROUPS, ONE_GROUP, PERCENT_SIGNS, Case
@@ -15,8 +16,16 @@ if TYPE_CHECKING:
     from politesse.robots import Match
 
 
+DIALECTS = st.sampled_from(Dialect)
+
+
 def _octets(match: Match) -> int | None:
     return None if match.rule is None else len(match.rule.pattern)
+
+
+def _shown(match: Match) -> tuple[Reason, bool, str]:
+    rule = match.rule
+    return match.reason, match.bound_reached, "" if rule is None else f"{rule!r} {rule.pattern} {rule.allow}"
 
 
 def _hold(case: Case, token: str) -> None:
@@ -73,6 +82,16 @@ def test_a_decision_does_not_depend_on_earlier_decisions(case: Case) -> None:
     alone = [RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot").match(target) for target in case.targets]
     assert first == again[::-1]  # the very same values: nothing is made anew
     assert [(match.allowed, _octets(match)) for match in first] == [(match.allowed, _octets(match)) for match in alone]
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(ONE_GROUP | PERCENT_SIGNS, DIALECTS)
+def test_a_first_decision_without_tables_is_the_one_by_tables(case: Case, dialect: Dialect) -> None:
+    for target in case.targets:
+        rules, waiting = (RobotsTxt.parse(case.robots_txt, dialect).rules_for("ExampleBot") for _ in range(2))
+        waiting.prepare_later()
+        one, first, second = rules.match(target), waiting.match(target), waiting.match(target)
+        assert _shown(first) == _shown(one) == _shown(second), target
 
 
 @settings(max_examples=2_000, deadline=None)

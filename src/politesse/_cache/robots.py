@@ -220,5 +220,5 @@ def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[st
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
     for rule_set in rules.values():
-        rule_set.prepare()  # here, because this may be a thread: a question comes next, on the event loop
+        rule_set.prepare_later()  # many tables are built here, because this may be a thread: questions come next
     return rules

@@ -133,7 +133,9 @@ class RobotsTxt:
         """
         found = self._groups_that_bind(checked_names("agent", agent))
         rules = found[0][0].rules if len(found) == 1 else [row for group, _ in found for row in group.rules]
-        values = [value for group, listed_at in found for before, _, value in group.directives if listed_at < before]
+        values = [
+            value for group, listed_at in found for before, _, value in group.directives or () if listed_at < before
+        ]
         version = found[-1][0].version if found else VERSION_1
         usage = self._usage(found) if self._outline.states_usage else None
         directives = Directives(values, version, self.sitemap_lines, usage)
@@ -191,7 +193,7 @@ def _said(found: Sequence[GroupMatch], field: str) -> list[Said]:
     """Return the lines of a field that bind a crawler, each with the name by which it binds it."""
     said: list[Said] = []
     for group, listed_at in found:
-        lines = [line for agents_before, line in group.usage if line.field == field and listed_at < agents_before]
+        lines = [line for agents_before, line in group.usage or () if line.field == field and listed_at < agents_before]
         if lines:
             agent = next(islice(group.agents, listed_at, None))
             said += [Said(agent, line) for line in lines]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from politesse.robots.line import FieldRow, Line
 
@@ -21,8 +21,8 @@ class GroupRows:
         heads: row numbers of the user-agent lines.
         rules: rows of the rules.
         void: row numbers of rules that bind nobody, because they hold a control character.
-        directives: (number of agents, row number, typed value).
-        usage: (number of agents, line) about the use of content.
+        directives: (number of agents, row number, typed value); None for none.
+        usage: (number of agents, line) about the use of content; None for none.
         version: version of the standard.
     """
 
@@ -33,10 +33,23 @@ class GroupRows:
         self.agents: dict[str, int] = {}  # not a list: a file may name 100,000
         self.heads: list[int] = []
         self.rules: list[FieldRow] = []
-        self.void: list[int] = []
-        self.directives: list[tuple[int, int, DirectiveValue]] = []
-        self.usage: list[tuple[int, Line]] = []
+        self.void: Sequence[int] = ()
+        # No list before there is something in it: a file may have 500 groups, and few have any of these.
+        self.directives: list[tuple[int, int, DirectiveValue]] | None = None
+        self.usage: list[tuple[int, Line]] | None = None
         self.version = VERSION_1
+
+    def direct(self, number: int, value: DirectiveValue) -> None:
+        """Add a directive for the agents so far."""
+        if self.directives is None:
+            self.directives = []
+        self.directives.append((len(self.agents), number, value))
+
+    def prefer(self, line: Line) -> None:
+        """Add a line about the use of content for the agents so far."""
+        if self.usage is None:
+            self.usage = []
+        self.usage.append((len(self.agents), line))
 
 
 class Group:
@@ -63,8 +76,8 @@ class Group:
         self.agents = rows.agents
         self.heads = [lines[number] for number in rows.heads]
         self.rules = [lines[number] for number in sorted([*(row[0] for row in rows.rules), *rows.void])]
-        self.directives = [(before, lines[number], value) for before, number, value in rows.directives]
-        self.usage = [(before, lines[line.number]) for before, line in rows.usage]
+        self.directives = [(before, lines[number], value) for before, number, value in rows.directives or ()]
+        self.usage = [(before, lines[line.number]) for before, line in rows.usage or ()]
         self.version = rows.version
 
     def __repr__(self) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from politesse.robots.traits import Syntax
 
 _MAX_OCTETS_PER_CHARACTER: Final = 4
+_NO_SEPARATOR: Final = (Quirk.NO_SEPARATOR,)
 CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # not HTAB, LF and CR
 _CONTROL_OCTETS: Final = bytes(octet for octet in range(128) if CONTROL_IN_ROW.match(chr(octet)))
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
@@ -88,7 +89,7 @@ def rows_of(text: str, syntax: Syntax) -> RowTexts:
     return RowTexts(texts, cut, frozenset(control))
 
 
-def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[FieldRow]:
+def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: bool = False) -> Iterator[FieldRow]:
     """Yield number, name and value of each row that is neither blank nor a comment only.
 
     The only place where a row becomes a field: what makes lines and what makes rules without lines both read it.
@@ -97,6 +98,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[Fiel
         texts: the rows.
         first: number of the first one.
         syntax: how they are read.
+        known_only: whether to pass over rows whose field the dialect does not read, as most rows of a web page are.
     """
     # Field names repeat: each spelling is stripped and looked up once. The usual ones are known beforehand.
     usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
@@ -107,10 +109,17 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[Fiel
         if colon:
             name = usual.get(spelling) or others.get(spelling)
             if name is None:
-                name = others[spelling] = syntax.name_of(spelling.strip(BLANKS))
+                text = spelling.strip(BLANKS)
+                if known_only and not syntax.knows(text):
+                    continue
+                name = others[spelling] = syntax.name_of(text)
             yield number, name, value
         elif spelling and (text := spelling.strip(BLANKS)):
-            yield _without_colon(number, text, syntax, bare)
+            named = _without_colon(number, text, syntax, bare)
+            if named is not None:
+                yield named
+            elif not known_only:
+                yield number, FieldName(text, "", _NO_SEPARATOR), ""
 
 
 def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
@@ -163,18 +172,22 @@ def blank_lines(rows: Sequence[str]) -> list[int]:
     return [number for number, row in enumerate(rows, 1) if not row.strip(BLANKS)]
 
 
-def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, FieldName]) -> FieldRow:
-    if syntax.missing_colon:
-        spelling, _, value = text.replace("\t", " ").partition(" ")
-        value = value.strip(" ")
-        if value and " " not in value:
-            # As in google/robotstxt, for two words only: "disallow / now" is prose.
-            name = known.get(spelling) or syntax.name_of(spelling)
-            if name.field in syntax.fields:
-                if spelling not in known:
-                    name = known[spelling] = FieldName(spelling, name.field, (*name.quirks, Quirk.MISSING_COLON))
-                return number, name, value
-    return number, FieldName(text, "", (Quirk.NO_SEPARATOR,)), ""
+def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, FieldName]) -> FieldRow | None:
+    """Return the field of a row without a colon; None if it has none."""
+    if not syntax.missing_colon:
+        return None
+    spelling, _, value = text.replace("\t", " ").partition(" ")
+    value = value.strip(" ")
+    # As in google/robotstxt, for two words only: "disallow / now" is prose.
+    if not value or " " in value:
+        return None
+    name = known.get(spelling)
+    if name is None:
+        name = syntax.name_of(spelling)
+        if name.field not in syntax.fields:
+            return None
+        name = known[spelling] = FieldName(spelling, name.field, (*name.quirks, Quirk.MISSING_COLON))
+    return number, name, value
 
 
 def cut_at_line_end(body: bytes, limit: int) -> bytes:

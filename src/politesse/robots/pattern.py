@@ -63,7 +63,8 @@ match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#
 """Match a URL of which only the target, group 1, needs to be normalised."""
 
 _query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # of _QUERY_LITERALS
-_is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
+is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
+"""Whether a pattern is in normal form already, but for runs of stars."""
 
 # Words of other alphabets are one match, not one for each octet: a decision on lower-case escapes takes a quarter less.
 _TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
@@ -200,7 +201,7 @@ def normalise_pattern(value: str) -> str:
         return value  # four of five patterns in the field: no star, no anchor, no escape
     anchored = value.endswith("$")
     pattern = value.removesuffix("$")
-    if _is_plain_pattern(value) is None:
+    if is_plain_pattern(value) is None:
         path, question, query = pattern.partition("?")
         pattern = (
             _normalise(path, _TO_CHANGE_BUT_BARE_PERCENT, _in_path)

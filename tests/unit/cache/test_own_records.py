@@ -74,3 +74,26 @@ def test_a_large_file_counts_as_it_is_kept() -> None:
     for number in range(50):
         records.save(f"https://site{number}.example", record(b"Disallow: /private\n" * 5_000))
     assert len(records) == 50  # of 95 kB each, uncompressed
+
+
+def test_large_files_are_compressed_when_more_of_them_have_come() -> None:
+    records = OwnRecords(max_bytes=16 * 100_000)  # 100 kB of files as they came
+    body = b"Disallow: /private\n" * 2_000
+    for number in range(20):
+        records.save(f"https://site{number}.example", record(body))
+    octets = int(repr(records).partition(", ")[2].partition(" ")[0])
+    assert 2 * len(body) < octets < 3 * len(body)  # two as they came, and eighteen that take next to nothing
+    for number in range(20):
+        assert records.load(f"https://site{number}.example") == record(body)
+
+
+def test_a_large_file_that_is_replaced_or_deleted_makes_room() -> None:
+    records = OwnRecords(max_bytes=16 * 100_000)
+    for _ in range(20):
+        records.save("a", record(incompressible(60_000)))
+    records.save("b", record(incompressible(30_000)))
+    records.delete("b")
+    records.save("c", record(b"Disallow: /private\n" * 2_000))
+    octets = int(repr(records).partition(", ")[2].partition(" ")[0])
+    assert octets > 60_000 + 38_000  # neither is compressed: together they are within the 100 kB
+    assert records.load("c") == record(b"Disallow: /private\n" * 2_000)

@@ -12,7 +12,7 @@ from benchmarks.generator import generate
 from politesse.robots import RobotsTxt, RuleSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 MAX_BYTES: Final = 500 * 1024
 HOSTILE: Final[dict[str, Callable[[int], str]]] = {
@@ -65,6 +65,41 @@ def test_weight_of_a_hostile_file_is_hardly_less_than_its_memory(made_of: str) -
         size += len(lines[-1])
         place += 1
     assert 0.8 < ratio(["".join(lines).encode()]) < 3
+
+
+def waiting(bodies: Iterable[bytes], questions: int = 1) -> list[RuleSet]:
+    """Return rule sets whose tables wait for the second question, after some questions."""
+    kept = []
+    for body in bodies:
+        rules = RobotsTxt.parse(body).rules_for("examplebot")
+        rules.prepare_later()
+        for _ in range(questions):
+            rules.allowed("/page")
+        rules.pack()
+        kept.append(rules)
+    return kept
+
+
+def test_estimate_before_the_tables_are_built_is_about_what_they_take() -> None:
+    bodies = [body for body in generate(500, 9309) if len(body) <= 8 * 1024]
+    estimated_bytes = sum(rules.weight_bytes for rules in waiting(bodies))
+    for questions, least, most in ((1, 1.0, 2.5), (2, 0.9, 1.25)):
+        gc.collect()
+        tracemalloc.start()
+        kept = waiting(bodies, questions)
+        gc.collect()
+        traced_bytes = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert least < estimated_bytes / traced_bytes < most, (questions, len(kept))
+
+
+@pytest.mark.parametrize("made_of", HOSTILE)
+def test_estimate_of_a_hostile_file_is_hardly_less_than_what_its_tables_take(made_of: str) -> None:
+    for rows in (1, 10, 100, 1_000):
+        body = "User-agent: *\n" + "".join(map(HOSTILE[made_of], range(rows)))
+        if len(body) <= 8 * 1024:
+            later, prepared = waiting([body.encode()]), RobotsTxt.parse(body).rules_for("examplebot")
+            assert 0.6 < later[0].weight_bytes / prepared.weight_bytes < 4, rows
 
 
 def test_rules_of_one_agent_do_not_keep_the_rest_of_the_file() -> None:

@@ -69,7 +69,8 @@ class RuleSet(ABC):
         sitemap_lines: Sitemap lines of the file, which are addressed to everybody.
         site_usage: what the file says about the use of content, including content that may not be crawled; None if
             it says nothing.
-        weight_bytes: approximate memory that the rule set takes, its tables included; they are built if need be.
+        weight_bytes: approximate memory that the rule set takes, its tables included; they are built if need be. After
+            ``prepare_later`` it is an estimate, also when they are built.
         precedence: sentence that says which of several matching rules decides.
     """
 
@@ -111,10 +112,15 @@ class RuleSet(ABC):
 
     def prepare(self) -> None:
         """Build the tables and weigh them, which the first question and the first look at the weight would do."""
-        self._weight_bytes = (
+        self._weight_bytes = self._built().weight_bytes + self._tables_bytes() + self._beside_rules_bytes()
+
+    def prepare_later(self) -> None:
+        """Do as ``prepare`` does; but if a first question needs no tables, those are built at the second one."""
+        self.prepare()
+
+    def _beside_rules_bytes(self) -> int:
+        return (
             getsizeof(self)
-            + self._built().weight_bytes
-            + self._tables_bytes()
             + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times))
             + memory_of(self.comments)
             + self.timetable.weight_bytes
