@@ -30,6 +30,7 @@ from politesse._pacing.fleet.faults import strange_message, unusable_key
 from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall, WireLost, microseconds
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClocks
+from politesse._tasks import is_anything_left
 from politesse._text import described
 from politesse.errors import ClosedError, ConfigurationError, PolitesseError
 from politesse.events import ComponentFailed, FleetAway, FleetBack
@@ -57,6 +58,7 @@ _MOST_POSTED: Final = 100_000  # that wait for Redis to be back
 _MOST_UNUSABLE: Final = 1_000  # keys whose fault is remembered, to report it once
 _OPENING: Final = 5.0  # so many times the timeout: it takes a dozen round trips
 _PROBE: Final = "probe"
+_CANCELLED: Final = "its task was cancelled"
 _FLUSH_S: Final = 1.0  # that the last calls may take at the close
 
 
@@ -177,7 +179,8 @@ class FleetLink:
     def post(self, script: Script, key: str, *args: str | int) -> None:
         """Have a script run, now or when Redis is back."""
         if not self._closed:
-            self._start()
+            if self._task is None and (asyncio.current_task() is None or is_anything_left()):
+                self._start()  # else it is the end of a request that ends with the event loop
             if not self.is_up and len(self._outbox) >= _MOST_POSTED:
                 self._outbox.popleft()  # without its report, a request counts as under way until its lease is over
             self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic()))
@@ -190,11 +193,11 @@ class FleetLink:
             return
         self._closed = True
         self._work.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=_FLUSH_S)
-            self._task.cancel()
+        if (task := self._task) is not None:
+            await asyncio.wait({task}, timeout=_FLUSH_S)
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._task
+                await task
         self._fail_asks(ClosedError("the pacer is closed"))
         await self._dropped(self._wire.aclose())
         await asyncio.sleep(0)  # a transport that is closed ends in the next step
@@ -207,6 +210,15 @@ class FleetLink:
     def _start(self) -> None:
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="link to the Redis of the fleet")
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Count the cancellation of the task by others, maybe before its first step, as a loss."""
+        if task.cancelled() and not self._closed:
+            self._task = None
+            self._away(_CANCELLED)
+            if is_anything_left():
+                self._start()
 
     def _put(self, sent: _Sent) -> None:
         self._outbox.append(sent)
@@ -227,10 +239,13 @@ class FleetLink:
                 self._fault = error
             except WireLost as error:
                 self._away(str(error))
+            except asyncio.CancelledError:
+                if not self._closed:
+                    self._away(_CANCELLED)
+                raise
             except BaseException as error:
-                if not isinstance(error, asyncio.CancelledError):
-                    self._fault = ConfigurationError(f"the link to the Redis of the fleet failed: {described(error)}")
-                    self._away(described(error))
+                self._fault = ConfigurationError(f"the link to the Redis of the fleet failed: {described(error)}")
+                self._away(described(error))
                 raise
             finally:
                 self._tried.set()
@@ -266,7 +281,7 @@ class FleetLink:
         again = [sent for sent in (*self._under_way, *self._outbox) if sent.answered is None]
         self._fail_asks(WireLost(why))
         self._under_way, self._outbox = [], deque(again)
-        if self._away_since_mono is None:
+        if self._away_since_mono is None and is_anything_left():  # else the program ends, and nobody closed the gate
             self._away_since_mono = self._clock.monotonic()
             self._publish(FleetAway(self._wire.name, why))
         if was_up:
