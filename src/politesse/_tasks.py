@@ -1,4 +1,4 @@
-"""Helpers for asyncio tasks: time limits, and whether an exception is a cancellation."""
+"""Helpers for asyncio tasks: time limits, and who has cancelled what."""
 
 from __future__ import annotations
 
@@ -145,6 +145,14 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
     if isinstance(error, GeneratorExit):
         return _get_running_loop() is None or asyncio.current_task() is not task
     return False
+
+
+def is_anything_left() -> bool:
+    """Return whether a task of the running event loop is not being cancelled: else the loop is about to end.
+
+    That is how ``asyncio.run`` ends: it cancels all tasks, and waits for these and for no later ones.
+    """
+    return any(not task.cancelling() for task in asyncio.all_tasks())
 
 
 def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> bool:

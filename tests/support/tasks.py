@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable
 
 T = TypeVar("T")
 
@@ -15,6 +15,15 @@ async def settle(rounds: int = 20) -> None:
     """Let every task run as far as it can without time passing."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, as somebody who does not know them, and wait for their ends and for what these lead to."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await settle()
 
 
 async def in_child_task(awaitable: Awaitable[T]) -> T:

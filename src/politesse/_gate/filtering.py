@@ -56,13 +56,15 @@ class ItemFilter(Generic[Item]):
         self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
+        self._is_cancelled = False
 
     async def run(self, source: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[Item, Verdict], None]:
         """Yield each item with its verdict; see ``AgentView.filter``."""
         reader = asyncio.get_running_loop().create_task(self._read_all(source))
+        reader.add_done_callback(self._ended)
         self._when_closed(self._close)
         try:
-            while isinstance(answer := await self._answers.get(), tuple):
+            while isinstance(answer := await self._next(), tuple):
                 self._room.release()
                 yield answer
             if answer is not None:
@@ -72,6 +74,19 @@ class ItemFilter(Generic[Item]):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(self) -> tuple[Item, Verdict] | BaseException | None:
+        if self._is_cancelled and self._answers.empty():
+            raise asyncio.CancelledError
+        return await self._answers.get()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Have the caller cancelled if somebody has cancelled a task: what it was to answer will not be answered."""
+        self._answering.discard(task)
+        if task.cancelled():
+            self._is_cancelled = True
+            if self._answers.empty():  # else the caller is not waiting
+                self._answers.put_nowait(asyncio.CancelledError())
 
     async def _read_all(self, source: Iterable[Item] | AsyncIterable[Item]) -> None:
         failure = await _error_of(self._read(source))
@@ -109,7 +124,7 @@ class ItemFilter(Generic[Item]):
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        task.add_done_callback(self._ended)
 
     async def _answer_all(self, origin: Origin) -> None:
         if (failure := await _error_of(self._answer(origin))) is not None:

@@ -8,6 +8,7 @@ permit is kept for a moment. Who does not take it then has it given back, so tha
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._pacing.scope_port import ScopePermit
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=ScopePermit)
 
 _KEPT_S: Final = 0.05
+_AGAIN_S: Final = 1.0  # after a wait that was broken off, until it begins again for what waits to be called
 _LONGEST_WAIT_S: Final = 30.0  # the next question then reports what binds, such as a closure that came meanwhile
 
 
@@ -50,6 +52,7 @@ class BackgroundStarts(Generic[P]):
         self._start = start
         self._clock = clock
         self._waiting: dict[tuple[str, str, str], _Waiting[P]] = {}
+        self._broken_off: dict[_Waiting[P], Timer] = {}
 
     def __contains__(self, request: TurnRequest) -> bool:
         """Return whether a permit for a request is waited for, or kept."""
@@ -80,6 +83,7 @@ class BackgroundStarts(Generic[P]):
             waiting = self._waiting[request[:3]] = _Waiting()
             name = f"a start at {request.host}"
             waiting.task = asyncio.get_running_loop().create_task(self._wait(request, waiting), name=name)
+            waiting.task.add_done_callback(lambda _: self._ended(request, waiting))
         if callback is None:
             return
         if waiting.permit is None and waiting.error is None:
@@ -88,12 +92,17 @@ class BackgroundStarts(Generic[P]):
             asyncio.get_running_loop().call_soon(callback)
 
     async def aclose(self) -> None:
-        """Wait for the end of all tasks, in which the close of the pacers is raised, and give back what is kept."""
+        """Wait for the end of all tasks, in which the close of the pacers is raised, and give back what is kept.
+
+        What still waits to be called is called.
+        """
         tasks = [waiting.task for waiting in self._waiting.values() if waiting.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         for waiting in list(self._waiting.values()):
             self._give_back(waiting)
         self._waiting.clear()
+        for waiting in list(self._broken_off):
+            self._call_again(waiting)
 
     async def _wait(self, request: TurnRequest, waiting: _Waiting[P]) -> None:
         try:
@@ -103,11 +112,26 @@ class BackgroundStarts(Generic[P]):
                 self._forget(request, waiting)
             else:
                 waiting.error = error
-        except BaseException:
-            self._forget(request, waiting)
-            raise
         else:
             waiting.timer = self._clock.call_later(_KEPT_S, lambda: self._let_go(request, waiting))
+        self._call(waiting)
+
+    def _ended(self, request: TurnRequest, waiting: _Waiting[P]) -> None:
+        """Forget a wait that was broken off: somebody cancelled the task, maybe before its first step, or it failed.
+
+        asyncio logs the exception of a task that failed.
+        """
+        if self._waiting.get(request[:3]) is waiting and waiting.permit is None and waiting.error is None:
+            self._forget(request, waiting)
+            # A timer, because the event loop may be ending, with all its tasks: a new one would never run.
+            self._broken_off[waiting] = self._clock.call_later(_AGAIN_S, partial(self._call_again, waiting))
+
+    def _call_again(self, waiting: _Waiting[P]) -> None:
+        """Call what waited for a permit that will not come: it asks again."""
+        self._broken_off.pop(waiting).cancel()
+        self._call(waiting)
+
+    def _call(self, waiting: _Waiting[P]) -> None:
         callbacks, waiting.callbacks = waiting.callbacks, []
         for callback in callbacks:
             callback()

@@ -119,11 +119,13 @@ class ByAddress:
         known = self.known(host)
         if known is not None:
             return known
-        lookup = self._lookup(host)
-        await asyncio.wait({lookup})  # so that a waiter who is cancelled harms no other
-        if lookup.cancelled():
-            raise ClosedError(f"the gatekeeper was closed while the address of {host} was looked up")
-        return lookup.result()
+        while True:
+            lookup = self._lookup(host)
+            await asyncio.wait({lookup})  # so that a waiter who is cancelled harms no other
+            if not lookup.cancelled():
+                return lookup.result()
+            if self._closed:
+                raise ClosedError(f"the gatekeeper was closed while the address of {host} was looked up")
 
     def when_found(self, host: str, callback: Callable[[], None], /) -> None:
         """Have the address looked up, and call ``callback``."""

@@ -288,7 +288,12 @@ class _Turns(OpenTurns):
         """Close the connection of a response that was garbage collected, then end its turn."""
         task = asyncio.get_running_loop().create_task(self._close(stream, turn))
         self._closing.add(task)  # the event loop keeps only weak references to tasks
-        task.add_done_callback(self._closing.discard)
+        task.add_done_callback(partial(self._closed, turn))
+
+    def _closed(self, turn: Turn, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        if turn in self:  # a task that is cancelled before its first step runs no code of its own
+            self.drop(turn)
 
     async def _close(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
         try:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _RECENT_S: Final = 0.05  # most sites answer within it; 1,000 that do not are passed in half a second
+_AGAIN_S: Final = 1.0  # after a fetch whose task was cancelled
 _MAX_RELOADING: Final = 20
 _MAX_SLOW: Final = 10_000  # a task and a fetch each: some 100 MB, and at 30 s for each 300 new ones a second
 _MIN_DEFERRAL_S: Final = 1.0  # a wall clock that jumped must not turn a deferral into a busy loop
@@ -158,6 +159,9 @@ class RobotsPrefetcher(Generic[Item]):
     def _found_slow(self, task: asyncio.Task[Verdict]) -> None:
         del self._recent[task]
         self._end_reload(task)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if not self._stopped:
             self.start_fetches()
 
@@ -167,8 +171,9 @@ class RobotsPrefetcher(Generic[Item]):
         timer = self._recent.pop(task, None)
         if timer is not None:
             timer.cancel()
-        if task.cancelled():  # by the end of the loop; if not, it is fetched with the next one
+        if task.cancelled():  # by somebody else, or by the end of the event loop: then a new task would never run
             self._unfetched.append(origin_queue)
+            self._clock.call_later(_AGAIN_S, self._go_on)
             return
         error = task.exception()
         if error is not None:

@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import Self
+
+from tests.integration.fleet.proxy import Proxy
 
 
-class SlowWay:
-    """Forwards what is sent either way after half of ``trip_s`` seconds."""
+class SlowWay(Proxy):
+    """Forwards what is sent either way after half of ``trip_s`` seconds, in the order in which it was sent.
 
-    def __init__(self, port: int, trip_s: float) -> None:
-        self._port = port
+    Attributes:
+        trip_s: may be changed at any time. What is under way then arrives when it was to arrive, and what is sent
+            later not before it.
+    """
+
+    def __init__(self, backend_port: int, trip_s: float) -> None:
+        super().__init__(backend_port)
         self.trip_s = trip_s
-        self._clients: set[asyncio.Task[None]] = set()
-        self.url = ""
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for client in self._clients:
-            client.cancel()
-        await asyncio.gather(*self._clients, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        backend = await asyncio.open_connection("127.0.0.1", self._port)
-        for way in (self._forward(reader, backend[1]), self._forward(backend[0], writer)):
-            self._clients.add(asyncio.create_task(way))
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, backend = await asyncio.open_connection("127.0.0.1", self.backend_port)
+        ways = [asyncio.create_task(self._forward(*way)) for way in ((reader, backend), (answers, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            backend.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
+        on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        arriving = asyncio.create_task(self._arrive(on_the_way, writer))
         try:
-            with suppress(ConnectionError):
-                while data := await reader.read(65_536):
-                    loop.call_later(0.5 * self.trip_s, writer.write, data)
+            data = b"-"
+            while data:  # an empty one is the end
+                data = await reader.read(65_536)
+                on_the_way.put_nowait((asyncio.get_running_loop().time() + 0.5 * self.trip_s, data))
+            await arriving
         finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+            arriving.cancel()
+
+    async def _arrive(self, on_the_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        data = b"-"
+        while data:
+            due, data = await on_the_way.get()
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+            writer.write(data)

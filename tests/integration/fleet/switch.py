@@ -6,31 +6,20 @@ It can also swallow what it should forward, as a machine on the way that has los
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import Self
+
+from tests.integration.fleet.proxy import Proxy
 
 
-class Switch:
+class Switch(Proxy):
     """Forwards connections."""
 
-    def __init__(self, port: int) -> None:
-        self._backend_port = port
+    def __init__(self, backend_port: int) -> None:
+        super().__init__(backend_port)
         self._clients: list[_Client] = []
-        self.url = ""
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for client in self._clients:
-            client.close()
 
     async def move(self, port: int) -> None:
         """Have every client served by another server from now on; none may wait for an answer."""
-        self._backend_port = port
+        self.backend_port = port
         for client in self._clients:
             await client.connect(port)
 
@@ -39,15 +28,16 @@ class Switch:
         for client in self._clients:
             client.is_swallowed = client.has_subscribed or not published_only
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(writer)
         self._clients.append(client)
-        await client.connect(self._backend_port)
-        with suppress(ConnectionError):
+        try:
+            await client.connect(self.backend_port)
             while data := await reader.read(65_536):
                 client.has_subscribed = client.has_subscribed or b"SUBSCRIBE" in data.upper()
                 client.backend.write(data)
-        client.close()
+        finally:
+            client.close_backend()
 
 
 class _Client:
@@ -69,10 +59,6 @@ class _Client:
         if self._answers is not None:
             self._answers.cancel()
             self.backend.close()
-
-    def close(self) -> None:
-        self.close_backend()
-        self._writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65_536):

@@ -26,6 +26,7 @@ from tests.integration.fleet.members import visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import RedisServer, serving_by_tls
+from tests.support.tasks import ended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +100,24 @@ async def test_a_cancelled_reservation_frees_the_host_for_the_fleet(fleet: Membe
     await asyncio.sleep(0.1)
     finish(permit, 200)
     finish(await one.start(wants(), 5.0), 200)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.3])
+async def test_a_member_whose_tasks_are_cancelled_by_others_goes_on(fleet: Members, pause_s: float) -> None:
+    others = asyncio.all_tasks()
+    one, other = fleet.member(), fleet.member()
+    permit = await one.start(wants())
+    ready = asyncio.Event()
+    other.when_ready(wants(), ready.set)
+    await asyncio.sleep(pause_s)  # without it, most tasks are cancelled before they have begun
+    await ended(asyncio.all_tasks() - others)
+    finish(permit, 200)
+    async with asyncio.timeout(10.0):
+        await ready.wait()
+    answer = other.try_start(wants())
+    assert not isinstance(answer, NotYet)
+    finish(answer, 200)
+    await visit(one)
 
 
 async def test_a_refusal_closes_the_host_for_all(fleet: Members) -> None:

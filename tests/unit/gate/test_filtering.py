@@ -10,6 +10,7 @@ from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.view import agent_of
 from politesse.testing import ScriptedFetcher
+from tests.support.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator
@@ -370,3 +371,25 @@ async def test_key_that_raises_loses_no_earlier_item() -> None:
         assert (await anext(judged))[0] == "https://example.com/"
         with pytest.raises(ZeroDivisionError):
             await anext(judged)
+
+
+@pytest.mark.parametrize("name", ["_read_all", "_answer_all"])
+@pytest.mark.parametrize("answered", [0, 5])
+async def test_a_task_of_the_filter_that_others_cancel_cancels_the_caller(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, name: str, answered: int
+) -> None:
+    await gate.check_batch(f"https://s{n}.example/" for n in range(answered))
+    fetcher.gate.clear()
+    seen: list[str] = []
+
+    async def consume() -> None:
+        async for item, _ in gate.filter(urls(100)):
+            seen.append(item)
+
+    consumer = asyncio.ensure_future(consume())
+    while len(fetcher.requests) < 10:
+        await asyncio.sleep(0)
+    await ended(task for task in asyncio.all_tasks() if f".{name}" in repr(task.get_coro()))
+    await asyncio.wait({consumer}, timeout=10.0)
+    assert consumer.cancelled()
+    assert answered <= len(seen) <= 10 * answered

@@ -26,7 +26,7 @@ from politesse import (
 from politesse.events import Decided
 from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.support.tasks import in_child_task
+from tests.support.tasks import ended, in_child_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
@@ -568,6 +568,17 @@ async def test_dropped_response_gives_its_host_back_where_warnings_are_errors(
     assert [type(error) for error in raised] == [ResourceWarning]
     await until(lambda: turns(gate) == 0)
     assert clock.monotonic() < 60  # not after max_turn_s
+
+
+async def test_turn_of_a_dropped_response_ends_though_others_cancel_its_closing(
+    client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    others = asyncio.all_tasks()
+    with pytest.warns(ResourceWarning, match=f"{SITE}/a was dropped"):
+        await send_and_drop(client, f"{SITE}/a", thread=False)
+    await until(lambda: asyncio.all_tasks() != others)
+    await ended(asyncio.all_tasks() - others)
+    assert turns(gate) == 0
 
 
 def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(clock: ManualClock, wire: Wire) -> None:

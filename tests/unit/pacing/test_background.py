@@ -12,7 +12,7 @@ from politesse.errors import ClosedError, TooFar
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import HOST, wants
-from tests.support.tasks import settle
+from tests.support.tasks import ended, settle
 
 
 async def test_a_permit_is_taken_once_after_the_call() -> None:
@@ -76,3 +76,45 @@ async def test_what_is_kept_is_given_back_at_the_close() -> None:
     await asyncio.sleep(0)
     await starts.aclose()
     permit.give_back.assert_called_once()
+
+
+async def never(*_: object) -> MagicMock:
+    await asyncio.Event().wait()
+    return MagicMock()
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_what_waits_for_a_permit_whose_task_is_cancelled_by_others_asks_again(steps: int) -> None:
+    clock, called, others = ManualClock(), MagicMock(), asyncio.all_tasks()
+    starts = BackgroundStarts(never, clock)
+    starts.begin(wants(), called)
+    for _ in range(steps):  # without one, the task is cancelled before it has begun
+        await asyncio.sleep(0)
+    await ended(asyncio.all_tasks() - others)
+    assert wants() not in starts
+    called.assert_not_called()  # the event loop may be ending, with all its tasks
+    clock.advance(1.0)
+    called.assert_called_once()
+
+
+async def test_what_waits_for_a_permit_at_an_unexpected_error_asks_again() -> None:
+    clock, called, others = ManualClock(), MagicMock(), asyncio.all_tasks()
+    starts = BackgroundStarts(AsyncMock(side_effect=ZeroDivisionError), clock)
+    starts.begin(wants(), called)
+    (task,) = asyncio.all_tasks() - others
+    with pytest.raises(ZeroDivisionError):
+        await task
+    assert wants() not in starts
+    clock.advance(1.0)
+    called.assert_called_once()
+
+
+async def test_what_waits_for_a_permit_whose_task_was_cancelled_is_called_once_at_the_close() -> None:
+    clock, called, others = ManualClock(), MagicMock(), asyncio.all_tasks()
+    starts = BackgroundStarts(never, clock)
+    starts.begin(wants(), called)
+    await ended(asyncio.all_tasks() - others)
+    await starts.aclose()
+    called.assert_called_once()
+    clock.advance(1.0)
+    called.assert_called_once()

@@ -13,7 +13,7 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound, Event, Publisher
 from politesse.testing import ManualClock
 from tests.support.pacing import Resolving
-from tests.support.tasks import settle
+from tests.support.tasks import ended, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,3 +142,16 @@ async def test_the_close_ends_lookups() -> None:
     assert not events
     with pytest.raises(ClosedError):
         await by_address.find("example.com")
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+async def test_an_address_whose_lookup_is_cancelled_by_others_is_looked_up_again(steps: int) -> None:
+    resolver = Resolving({"example.com": ["192.0.2.9"]})
+    resolver.gate.clear()
+    by_address, _ = finder(resolver)
+    others = asyncio.all_tasks()
+    asking = asyncio.create_task(by_address.find("example.com"))
+    await settle(steps)  # after the first step the lookup has not begun
+    await ended(asyncio.all_tasks() - others - {asking})
+    resolver.gate.set()
+    assert await asking == "192.0.2.9"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.queue import PoliteQueue, QueueStatistics
-from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, A, Log, waiting
+from tests.support.tasks import ended, settle
+from tests.unit.queue.crawl import NOTHING, A, Log, fetch_task, waiting
 
 if TYPE_CHECKING:
     from politesse import Gatekeeper
@@ -159,3 +159,16 @@ async def test_a_put_that_is_overtaken_when_woken_keeps_the_host_of_the_other(ga
             assert turn.url == url
     await blocked
     assert queue.statistics().hosts == 0
+
+
+async def test_a_robots_txt_whose_fetch_is_cancelled_by_others_is_fetched_again(
+    queue: PoliteQueue[object], clock: ManualClock, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    async with waiting(queue) as [worker]:
+        await ended([fetch_task(A)])
+        fetcher.gate.set()
+        clock.advance(1.0)
+        async with asyncio.timeout(10.0):
+            assert await worker == f"{A}/1"

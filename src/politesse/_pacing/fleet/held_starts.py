@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _HELD_S: Final = 0.1
+_AGAIN_S: Final = 1.0  # after a reservation that was broken off, until it is tried again for what waits to be called
 
 
 class HeldStart:
@@ -77,6 +78,7 @@ class HeldStarts:
         self._grant = grant
         self._clock = clock
         self._by_request: dict[tuple[str, str, str], HeldStart] = {}
+        self._broken_off: dict[HeldStart, Timer] = {}
 
     def get(self, request: TurnRequest) -> HeldStart | None:
         """Return the start that is held, or is being reserved, for a request; one for another pace is let go."""
@@ -106,6 +108,8 @@ class HeldStarts:
 
     async def aclose(self) -> None:
         """Give back all that is held, and let those that are being reserved end."""
+        for held in list(self._broken_off):
+            self._try_again(held)
         reserving = []
         for held in list(self._by_request.values()):
             if held.granted is not None:
@@ -118,6 +122,7 @@ class HeldStarts:
         """Reserve a start for the next ``try_start``."""
         held = self._by_request[request[:3]] = HeldStart(request, own)
         held.task = asyncio.get_running_loop().create_task(self._fill(held), name=f"a start at {request.host}")
+        held.task.add_done_callback(partial(self._ended, held))
         return held
 
     def reserve_for(self, request: TurnRequest, callback: Callable[[], None]) -> None:
@@ -143,10 +148,6 @@ class HeldStarts:
             held.own.give_back()
             self._call(held)
             return
-        except BaseException:
-            self.drop(held)
-            held.own.give_back()
-            raise
         if reservation is None:
             self.drop(held)
             held.own.give_back()
@@ -163,6 +164,29 @@ class HeldStarts:
         held.timer = self._clock.call_later(max(left_s, 0.0), partial(self._let_go, held))
         if held.callbacks:
             self._call(held)
+
+    def _ended(self, held: HeldStart, _: asyncio.Task[None]) -> None:
+        """Give back what was not reserved: somebody cancelled the task, maybe before its first step, or it failed.
+
+        asyncio logs the exception of a task that failed.
+        """
+        if self._by_request.get(held.request[:3]) is not held or held.granted is not None or held.error is not None:
+            return
+        self.drop(held)
+        held.own.give_back()
+        # A timer, because the event loop may be ending, with all its tasks: a new one would never run.
+        self._broken_off[held] = self._clock.call_later(_AGAIN_S, partial(self._try_again, held))
+        if self._reserver.is_closed:
+            self._try_again(held)
+
+    def _try_again(self, held: HeldStart) -> None:
+        self._broken_off.pop(held).cancel()
+        self._wait_again(held)
+
+    def _wait_again(self, held: HeldStart) -> None:
+        callbacks, held.callbacks = held.callbacks, []
+        for callback in callbacks:
+            self.when_ready(held.request, callback)
 
     def _call(self, held: HeldStart) -> None:
         """Call the first callback; the others wait again, because the first one may take the start."""
@@ -210,9 +234,7 @@ class HeldStarts:
             if held.task is not None and held.task is not asyncio.current_task():
                 held.task.cancel()
                 held.own.give_back()  # here, because a task that is cancelled before its first step does nothing
-                callbacks, held.callbacks = held.callbacks, []
-                for callback in callbacks:
-                    self.when_ready(held.request, callback)
+                self._wait_again(held)
             return
         if held.timer is not None:
             held.timer.cancel()

@@ -1,0 +1,267 @@
+"""The link of a process to the Redis of its fleet, on a wire that the test answers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from politesse._pacing.fleet.link import FleetLink
+from politesse._pacing.fleet.messages import Server, WireLost
+from politesse._pacing.fleet.options import FleetOptions
+from politesse._pacing.fleet.scripts import Script
+from politesse.clock import SystemClock
+from politesse.errors import ClosedError
+from politesse.events import FleetAway, FleetBack, Publisher
+from tests.support.tasks import ended, settle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from politesse._pacing.fleet.messages import Reply, ScriptCall
+    from politesse.events import Event
+
+
+NOBODY: Final[Any] = None  # a member that never joined
+
+
+class SlowWire:
+    """Answers an exchange when the test says so; what it is asked at a connection at once."""
+
+    name = "slow"
+    counts_receivers = True
+
+    def __init__(self) -> None:
+        self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
+        self.opened = 0
+
+    async def open(self, channel: str, /) -> Server:
+        self.opened += 1
+        return await self.server()
+
+    async def server(self) -> Server:
+        return Server("run", 1e6)
+
+    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
+        if calls[0].script is not Script.PROBE:
+            answered = asyncio.get_running_loop().create_future()
+            self.under_way.append(([call.key.removeprefix("f:") for call in calls], answered))
+            await answered
+        at = str(round((1e6 + time.monotonic()) * 1e6))
+        return [["granted", call.key.removeprefix("f:"), at, "0", "0", "", "0", "0", "0", ""] for call in calls]
+
+    def clock_of(self, key: str, /) -> int:
+        return 0
+
+    def probe_keys(self, key: str, /) -> list[str]:
+        return [key]
+
+    async def pushes(self) -> AsyncIterator[str]:
+        await asyncio.Event().wait()
+        yield ""
+
+    async def drop(self) -> None:
+        self.under_way.clear()
+
+    async def aclose(self) -> None:
+        pass
+
+    def answer(self) -> None:
+        """Answer all that is under way."""
+        for _, answered in self.under_way:
+            if not answered.done():
+                answered.set_result(None)
+
+    async def sent(self, batches: int) -> list[list[str]]:
+        """Wait until so many batches are under way; return their keys."""
+        async with asyncio.timeout(10.0):
+            while len(self.under_way) < batches:
+                await asyncio.sleep(0.001)
+        return [keys for keys, _ in self.under_way]
+
+
+@pytest.fixture
+def wire() -> SlowWire:
+    return SlowWire()
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+def link_of(wire: SlowWire, publisher: Publisher | None = None) -> FleetLink:
+    options = FleetOptions(prefix="f:", timeout_s=30.0)
+    return FleetLink(wire, options, clock=SystemClock(), publisher=publisher or Publisher())
+
+
+@pytest.fixture
+async def link(wire: SlowWire, events: list[Event]) -> AsyncIterator[FleetLink]:
+    publisher = Publisher()
+    publisher.subscribe(events.append)
+    link = link_of(wire, publisher)
+    await link.tried()
+    yield link
+    wire.answer()
+    await link.leave(NOBODY)
+
+
+# Several batches are under way
+
+
+async def test_a_batch_is_sent_before_the_one_before_is_answered(link: FleetLink, wire: SlowWire) -> None:
+    asked = []
+    for place in range(3):
+        asked.append(asyncio.ensure_future(link.ask(Script.RESERVE, f"key{place}")))
+        await wire.sent(place + 1)
+    assert await wire.sent(3) == [["key0"], ["key1"], ["key2"]]
+    for _, answered in reversed(wire.under_way):
+        answered.set_result(None)
+    assert [(await answer).ticket for answer in asked] == ["key0", "key1", "key2"]
+
+
+async def test_replies_are_taken_in_the_order_of_the_sending(link: FleetLink, wire: SlowWire) -> None:
+    first = asyncio.ensure_future(link.ask(Script.RESERVE, "first"))
+    await wire.sent(1)
+    second = asyncio.ensure_future(link.ask(Script.RESERVE, "second"))
+    await wire.sent(2)
+    wire.under_way[1][1].set_result(None)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not second.done()
+    wire.under_way[0][1].set_result(None)
+    assert [(await answer).ticket for answer in (first, second)] == ["first", "second"]
+
+
+async def test_what_comes_while_four_batches_are_under_way_shares_the_next(link: FleetLink, wire: SlowWire) -> None:
+    for place in range(4):
+        link.post(Script.RENEW, f"key{place}")
+        await wire.sent(place + 1)
+    for place in range(4, 10):
+        link.post(Script.RENEW, f"key{place}")
+        await asyncio.sleep(0.003)
+    assert len(wire.under_way) == 4
+    wire.under_way[0][1].set_result(None)
+    assert (await wire.sent(5))[4] == [f"key{place}" for place in range(4, 10)]
+
+
+async def test_a_loss_sends_what_was_posted_again_in_its_order(link: FleetLink, wire: SlowWire) -> None:
+    for place in range(3):
+        link.post(Script.RENEW, f"key{place}")
+        await wire.sent(place + 1)
+    asked = asyncio.ensure_future(link.ask(Script.RESERVE, "asked"))
+    await wire.sent(4)
+    wire.under_way[1][1].set_result(None)  # done, but not taken: it counts as lost, too
+    wire.under_way[0][1].set_exception(WireLost("cut"))
+    with pytest.raises(WireLost, match="cut"):
+        await asked
+    assert await wire.sent(1) == [["key0", "key1", "key2"]]
+    assert (wire.opened, link.losses) == (2, 1)
+
+
+async def test_a_server_is_back_once_it_has_answered_though_there_is_always_more_to_send(
+    link: FleetLink, wire: SlowWire, events: list[Event]
+) -> None:
+    link.post(Script.RENEW, "key0")
+    await wire.sent(1)
+    wire.under_way[0][1].set_exception(WireLost("cut"))
+    async with asyncio.timeout(10.0):
+        while wire.under_way:
+            await asyncio.sleep(0.001)
+    for place in range(3):
+        await wire.sent(place + 1)
+        link.post(Script.RENEW, f"key{place + 1}")
+    await wire.sent(4)
+    assert [type(event) for event in events] == [FleetAway]
+    wire.under_way[0][1].set_result(None)
+    await settle()
+    assert [type(event) for event in events] == [FleetAway, FleetBack]
+
+
+# Others cancel its tasks
+
+
+def tasks_of_link(*names: str) -> list[asyncio.Task[Any]]:
+    """Return the tasks that the link has begun, as they are found by those who do not know them."""
+    begun = [f"FleetLink.{name}" for name in names or ("_run", "_read")]
+    return [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") in begun]
+
+
+async def test_a_link_whose_task_is_cancelled_by_others_is_lost_and_found_again(
+    link: FleetLink, wire: SlowWire
+) -> None:
+    link.post(Script.RENEW, "posted")
+    asked = asyncio.ensure_future(link.ask(Script.RESERVE, "asked"))
+    await wire.sent(1)
+    await ended(tasks_of_link("_run"))
+    with pytest.raises(WireLost, match="cancelled"):
+        await asked
+    assert await wire.sent(1) == [["posted"]]
+    assert (wire.opened, link.losses, link.is_up) == (2, 1, True)
+
+
+async def test_a_link_whose_reader_is_cancelled_by_others_is_lost_and_found_again(
+    link: FleetLink, wire: SlowWire
+) -> None:
+    link.post(Script.RENEW, "posted")
+    await wire.sent(1)
+    await ended(tasks_of_link("_read"))
+    assert await wire.sent(1) == [["posted"]]
+    assert (wire.opened, link.losses, link.is_up) == (2, 1, True)
+
+
+async def test_a_link_whose_task_is_cancelled_before_it_began_connects_all_the_same() -> None:
+    wire = SlowWire()
+    link = link_of(wire)
+    link.post(Script.RENEW, "posted")
+    await ended(tasks_of_link())
+    assert await wire.sent(1) == [["posted"]]
+    wire.answer()
+    await link.leave(NOBODY)
+
+
+async def test_a_link_whose_task_is_cancelled_as_it_is_closed_is_closed() -> None:
+    wire = SlowWire()
+    link = link_of(wire)
+    await link.tried()
+    asked = asyncio.ensure_future(link.ask(Script.RESERVE, "asked"))
+    await wire.sent(1)
+    closing = asyncio.ensure_future(link.leave(NOBODY))
+    await settle()
+    await ended(tasks_of_link())
+    await closing
+    with pytest.raises(ClosedError):
+        await asked
+    assert (wire.opened, tasks_of_link()) == (1, [])
+
+
+@pytest.mark.parametrize("late", [0, 30])
+def test_an_event_loop_that_ends_leaves_no_task_of_the_link_behind(late: int, caplog: pytest.LogCaptureFixture) -> None:
+    wire = SlowWire()
+    link = link_of(wire)
+    requests = []
+
+    async def request(began: asyncio.Event) -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            await settle(late)
+            link.post(Script.RELEASE, "example.com")
+
+    async def crawl() -> None:
+        await link.tried()
+        began = asyncio.Event()
+        requests.append(asyncio.create_task(request(began)))
+        await began.wait()
+
+    gc.collect()  # of other tests
+    caplog.clear()
+    asyncio.run(crawl())
+    gc.collect()
+    assert requests[0].cancelled()
+    assert wire.opened == 1
+    assert not caplog.records
