@@ -315,6 +315,30 @@ async def test_collected_turn_is_reported_after_the_subscriber_that_is_at_work(g
     assert [type(event).__name__ for event in reported] == ["Decided", "TurnDropped"]
 
 
+@pytest.mark.parametrize("given_up", [{1}, {3}, {5}, {1, 2, 5}])
+async def test_waiters_that_are_cancelled_leave_the_line_and_the_others_keep_their_order(
+    gate: Gatekeeper, given_up: set[int]
+) -> None:
+    served: list[int] = []
+
+    async def visit(number: int) -> None:
+        async with gate.turn(f"{SITE}/{number}"):
+            served.append(number)
+
+    await gate.check(SITE)
+    async with gate.turn(f"{SITE}/0"):
+        tasks = {number: asyncio.create_task(visit(number)) for number in range(1, 6)}
+        await asyncio.sleep(0)
+        assert gate.hosts()["example.com"].waiting == 5
+        for number in given_up:
+            tasks[number].cancel()
+        await asyncio.wait([tasks[number] for number in given_up])
+        assert gate.hosts()["example.com"].waiting == 5 - len(given_up)
+    await asyncio.gather(*(task for number, task in tasks.items() if number not in given_up))
+    assert served == [number for number in tasks if number not in given_up]
+    assert gate.hosts()["example.com"].waiting == 0
+
+
 async def test_cancelled_waiter_loses_nobody_a_turn(gate: Gatekeeper) -> None:
     async with gate.turn(f"{SITE}/1"):
         first = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
