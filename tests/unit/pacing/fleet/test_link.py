@@ -51,7 +51,9 @@ class SlowWire:
             self.under_way.append(([call.key.removeprefix("f:") for call in calls], answered))
             await answered
         at = str(round((1e6 + time.monotonic()) * 1e6))
-        return [["granted", call.key.removeprefix("f:"), at, "0", "0", "", "0", "0", "0", ""] for call in calls]
+        return [
+            ["granted", call.key.removeprefix("f:"), at, "0", "0", "", "0", "0", "0", "", "", "0"] for call in calls
+        ]
 
     def clock_of(self, key: str, /) -> int:
         return 0
