@@ -79,7 +79,7 @@ class ManualWire(RedisWire):
     def _source(self, script: Script) -> str:
         return _MANUAL_TIME + super()._source(script)
 
-    def _command_of(self, call: ScriptCall, *, by_source: bool = False) -> tuple[str | int, ...]:
+    def _command_of(self, call: ScriptCall, *, by_source: bool) -> tuple[str | int, ...]:
         return (*super()._command_of(call, by_source=by_source), int((self._clock.monotonic() + 1e9) * 1e6))
 
 

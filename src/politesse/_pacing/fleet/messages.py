@@ -83,8 +83,6 @@ class FleetWire(Protocol):
     async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
         """Run scripts in order; a script that fails has its error as reply.
 
-        Several exchanges may be under way. The scripts of each key run in the order of the calls all the same.
-
         Raises:
             WireLost: it is away.
             ConfigurationError: it does not permit this client to do what a script does.
