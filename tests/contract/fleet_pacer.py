@@ -79,7 +79,7 @@ class ManualWire(RedisWire):
     def _source(self, script: Script) -> str:
         return _MANUAL_TIME + super()._source(script)
 
-    def _command_of(self, call: ScriptCall, *, by_source: bool = False) -> tuple[str | int, ...]:
+    def _command_of(self, call: ScriptCall, *, by_source: bool) -> tuple[str | int, ...]:
         return (*super()._command_of(call, by_source=by_source), int((self._clock.monotonic() + 1e9) * 1e6))
 
 
@@ -93,12 +93,18 @@ async def settle() -> None:
             works = -1
 
 
-def fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> FleetPacer:
-    """Return the only member of a fleet."""
+def fleet_pacer(
+    options: PacingOptions,
+    clock: Clock,
+    publisher: Publisher,
+    prefix: str = "",
+    wire_type: type[ManualWire] = ManualWire,
+) -> FleetPacer:
+    """Return a member of the fleet of a prefix; the only one if there is none."""
     from redis.asyncio import Redis
 
-    wire = ManualWire(Redis.from_url(shared_server().url), clock)
-    fleet = FleetOptions(prefix=f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
+    wire = wire_type(Redis.from_url(shared_server().url), clock)
+    fleet = FleetOptions(prefix=prefix or f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
     link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
     make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
     return FleetPacer(options, link, make, clock=clock, publisher=publisher)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.pacer import FleetPacer
@@ -12,7 +14,8 @@ from politesse._pacing.fleet.scripts import Script
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.fleet.messages import FleetAnswer
+    from politesse._pacing.fleet.messages import FleetWire
+    from politesse._pacing.fleet.options import FleetOptions
 
 
 def never_late() -> None:
@@ -32,16 +35,13 @@ def never_known_again() -> None:
 
 
 def never_renewed() -> None:
-    """A request counts as under way for a moment only."""
-    plain = FleetLink.ask
+    """A request counts as under way for a second only."""
+    plain = FleetLink.__init__
 
-    async def ask(self: FleetLink, script: Script, key: str, *args: str | int) -> FleetAnswer:
-        if script is Script.RESERVE:
-            *others, _, url = args
-            args = (*others, 50_000, url)
-        return await plain(self, script, key, *args)
+    def with_short_leases(self: FleetLink, wire: FleetWire, options: FleetOptions, **others: Any) -> None:
+        plain(self, wire, replace(options, lease_s=1.0), **others)
 
-    FleetLink.ask = ask  # type: ignore[method-assign]
+    FleetLink.__init__ = with_short_leases  # type: ignore[method-assign]
     FleetPacer._renew_all = lambda self: None  # type: ignore[method-assign]
 
 
@@ -56,10 +56,18 @@ def never_closed() -> None:
     FleetLink.post = without_closing  # type: ignore[method-assign]
 
 
+def never_their_end() -> None:
+    """A start counts from the last end in this process, though another process has asked the host since."""
+    Reserver._end_mono = lambda self, host, answer: (  # type: ignore[method-assign]
+        self._ends.get(host, ("", inf))[1] if answer.kind == "granted" and answer.ended else inf
+    )
+
+
 SABOTAGES: Final[Mapping[str, Callable[[], None]]] = {
     "late": never_late,
     "held": never_held,
     "known": never_known_again,
     "renewed": never_renewed,
     "closed": never_closed,
+    "their-end": never_their_end,
 }

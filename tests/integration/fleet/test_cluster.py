@@ -15,8 +15,6 @@ from redis.crc import key_slot
 
 from politesse import Gatekeeper
 from politesse._pacing.fleet.cluster_wire import ClusterWire
-from politesse._pacing.fleet.messages import ScriptCall
-from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.status import FleetHost, FleetReader
 from politesse._pacing.pace import PacingOptions
 from politesse.errors import TooFar
@@ -102,24 +100,6 @@ async def test_scripts_that_a_node_has_forgotten_are_loaded_again(fleet: Members
         async with Redis.from_url(node.url) as client:
             await client.script_flush()
     finish(await pacer.start(wants(), 10.0), 200)
-
-
-async def test_the_calls_of_a_key_run_in_order_though_several_exchanges_are_under_way(
-    nodes: list[RedisServer], prefix: str
-) -> None:
-    wire = ClusterWire.of_url(nodes[0].url)
-    await wire.open(f"{prefix}to:one")
-    times = (0, 0, 0, 1, 60_000_000, "", 60_000_000)
-    exchanges = []
-    for place in range(20):
-        for script, words in ((Script.RESERVE, times), (Script.RELEASE, ("end", 1, -1, 0, 0, 0))):
-            calls = [ScriptCall(script, f"{prefix}{key}", ("to:", 0, 0, f"one.{place}", *words)) for key in "abc"]
-            exchanges.append(wire.exchange(calls))
-    replies = [
-        reply[0] for answered in await asyncio.gather(*exchanges) for reply in answered if isinstance(reply, list)
-    ]
-    await wire.aclose()
-    assert replies == [*["granted"] * 3, *["released"] * 3] * 20
 
 
 class Moving:

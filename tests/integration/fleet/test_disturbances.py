@@ -21,6 +21,7 @@ import pytest
 
 from tests.integration.fleet.crawls import Crawl, Host, least_margin_s, violations
 from tests.integration.fleet.site import ObservedSite
+from tests.integration.fleet.slow_way import SlowWay
 from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ FULL: Final = (
 class Fleet:
     """A Redis, a site, and the workers that crawl it."""
 
-    def __init__(self, server: RedisServer, site: ObservedSite, crawl: Crawl) -> None:
+    def __init__(self, server: RedisServer, site: ObservedSite, crawl: Crawl, way: SlowWay | None = None) -> None:
         self.server = server
+        self.way = way
         self.site = site
         self.crawl = crawl
         self.workers: list[Process] = []
@@ -86,15 +88,17 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet_of(
-    workers: int, hosts: tuple[Host, ...], sabotage: str = "", **settings: float
+    workers: int, hosts: tuple[Host, ...], sabotage: str = "", trip_s: float = 0.0
 ) -> AsyncIterator[Fleet]:
-    """Start a fleet; the wall clock of its first worker is an hour wrong."""
+    """Start a fleet; the wall clock of its first worker is an hour wrong. ``trip_s`` is added to each round trip."""
     async with AsyncExitStack() as stack:
         server = RedisServer()
         stack.callback(server.remove)
         site = await stack.enter_async_context(ObservedSite(hosts))
-        crawl = Crawl(server.url, f"{token_hex(4)}:", site.port, hosts, sabotage=sabotage)
-        fleet = Fleet(server, site, crawl)
+        way = await stack.enter_async_context(SlowWay(server.port, trip_s)) if trip_s else None
+        url = server.url if way is None else way.url
+        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts, sabotage=sabotage)
+        fleet = Fleet(server, site, crawl, way)
         stack.callback(fleet.kill)
         for number in range(workers):
             await fleet.add(0.0 if number else 3600.0)
@@ -214,6 +218,19 @@ async def test_many_hosts_are_asked_politely_whatever_happens(disturb: Disturb, 
     print(f"{disturb.__name__}, {workers} workers: {dict(visits)}, least gap + {margin_s:.4f} s")  # noqa: T201 - for people
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", [2, 4])
+async def test_many_hosts_are_asked_politely_though_redis_is_far_away(workers: int) -> None:
+    async with fleet_of(workers, FULL, trip_s=0.02) as fleet:
+        assert fleet.way is not None
+        for trip_s in (0.02, 0.1, 0.0, 0.05) * 3:  # each change makes some answers late, and others early
+            fleet.way.trip_s = trip_s
+            await asyncio.sleep(1.5)
+    assert fleet.violations() == []
+    margin_s = least_margin_s(fleet.site.visits, fleet.crawl.hosts)
+    print(f"far away, {workers} workers: {len(fleet.site.visits)} visits, least gap + {margin_s:.4f} s")  # noqa: T201 - for people
+
+
 async def test_nothing_starts_without_redis() -> None:
     async with fleet_of(2, SMALL) as fleet:
         await asyncio.sleep(1.0)
@@ -231,6 +248,7 @@ async def test_nothing_starts_without_redis() -> None:
     [
         (nothing, "renewed", "at long"),
         (nothing, "closed", "after its 429"),
+        (nothing, "their-end", "gap at"),
         (redis_is_lost_after_an_end, "held", "gap at"),
         (redis_is_lost_during_long_requests, "known", "overlap at long"),
         (a_worker_stops_again_and_again, "late", "wide"),

@@ -84,7 +84,7 @@ async def command(client: Redis, *words: str | int) -> object:
         {"before": FAR},
         {"late": "nan"},
         {"before_late": "nan"},
-        {"start:other.1": "-5 0"},
+        {"start:other.1": "-5 0 0"},
         {"closed": "nan", "why": "backoff"},
         {"closed": FAR, "why": "a whim"},
         {"version": "inf"},
@@ -490,7 +490,7 @@ async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Memb
     permit = await one.start(wants())
     ticket = (await lease_of(redis, key)).removeprefix("lease:")
     seconds, micros = await redis.time()
-    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n"
+    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n\n\n0"
     await redis.publish(f"{prefix}to:{ticket.partition('.')[0]}", message)
     with pytest.raises(TooFar, match="in-flight"):
         await other.start(wants(), 0.5)

@@ -23,6 +23,29 @@ the time that passes on its monotonic one. A granted start is used only if, at t
   for binds all, and is known only to those that have asked it: so they make it known again, as well as the requests
   that are under way and the closings, within ``HOLD_S``; and the host waits out that interval from then on.
 
+A process knows of its own request when it ended; Redis hears of it a trip later. So where the end of a request is all
+that binds a start, Redis says which one (``ended``) and how long after it (``after_s``: the interval and the slack).
+The process that made that request counts from its own end, which it noted before it sent ``release``; others wait as
+long as Redis says. No start comes too soon for that:
+
+* After its own end, the process waits out the interval and the slack by one and the same clock.
+* No other request ended later than that one. ``release.lua`` names it only if its lease has run since its grant, and
+  nothing else was under way, granted or counted since then. So each end before it was known when it was granted, and it
+  started an interval after them; each end after it, also one whose lease was over or that had no ticket, takes the name
+  away, as does a lease that runs out, and a clock of Redis that is behind what was written. A grant that is given back
+  costs it nothing.
+* Nothing else starts meanwhile: the lease holds from the grant on, and the grant is here before the start. A closing
+  voids the grant as before, and while one lasts no end is named. Where several may run at once there is none either:
+  a start follows starts there. A start that is sooner than Redis reckons only adds to the distance from it to what
+  follows.
+* Delays only make it later: the wait begins at the own end, or at the answer if that comes after the start was due. A
+  process that was stopped finds the grant void by lateness, as before.
+* The grant of that request, its end and the question that follows lie within one connection: a loss forgets all ends,
+  and an end is noted only if its grant is younger than the last loss. So the Redis that names a request has known all
+  that came after it; after a loss, ``HOLD_S`` and the interval are waited out before the question, as before.
+* A robots.txt fetched without a permit binds what is granted after Redis has heard of it, and what this process itself
+  starts; a start that was granted to another process before is not moved by it, as before.
+
 What cannot wait has its start reserved in the background (``held_starts.py``), a round trip less the slack before its
 interval is over, so that the grant is here when it is due. A start that is not used in time is given back. And
 ``try_starts`` asks for many hosts in one round trip.

@@ -8,10 +8,9 @@ has another one in its place no request starts.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from politesse._pacing.fleet.messages import Server, WireLost
+from politesse._pacing.fleet.messages import Server
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import Channel, failures, of_script
 from politesse._redis.clients import cluster_client, name_of
@@ -40,7 +39,6 @@ class ClusterWire:
         self._client = client
         self._channel = Channel(client)
         self._shas: dict[Script, str] = {}
-        self._last: dict[str, asyncio.Task[None]] = {}  # of those that are under way, by key
 
     @classmethod
     def of_url(cls, url: str) -> Self:
@@ -73,27 +71,17 @@ class ClusterWire:
         return Server(",".join(run_ids), min(float(str(info["uptime_in_seconds"])) for info in found))
 
     async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        """Run scripts, those of each key in order, also those of several exchanges."""
+        """Run scripts, those of each key in order."""
         places: dict[str, list[int]] = {}
         for place, call in enumerate(calls):
             places.setdefault(call.key, []).append(place)
         replies: dict[int, Reply | Exception] = {}
 
-        async def run_in_order(of_key: list[int], before: asyncio.Task[None] | None) -> None:
-            if before is not None:
-                await asyncio.wait({before})
-                if before.cancelled() or before.exception() is not None:
-                    raise WireLost("what was sent before was lost")
+        async def run_in_order(of_key: list[int]) -> None:
             for place in of_key:
                 replies[place] = await self._run(calls[place])
 
-        running = []
-        for key, of_key in places.items():
-            task = asyncio.get_running_loop().create_task(run_in_order(of_key, self._last.get(key)))
-            self._last[key] = task
-            task.add_done_callback(partial(self._ended, key))
-            running.append(task)
-        ended = await asyncio.gather(*running, return_exceptions=True)
+        ended = await asyncio.gather(*map(run_in_order, places.values()), return_exceptions=True)
         for error in ended:
             if error is not None:
                 raise error
@@ -130,10 +118,6 @@ class ClusterWire:
     async def aclose(self) -> None:
         """Close the client."""
         await self.drop()
-
-    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
-        if self._last.get(key) is task:
-            del self._last[key]
 
     async def _run(self, call: ScriptCall) -> Reply | Exception:
         with failures(self.name):

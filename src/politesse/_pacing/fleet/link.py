@@ -1,7 +1,7 @@
 """One process's link to the Redis of its fleet: it connects by itself, delivers in order, and reports each loss.
 
-Theory of operation. One task does it all, but for the exchange of a batch of calls (``batches.py``). There are two
-sorts of calls:
+Theory of operation. One task does it all. What is sent while a batch is under way goes with the next batch, so that
+many hosts share a round trip. There are two sorts of calls:
 
     ask    a reservation: its answer is awaited. If the connection is lost it raises WireLost, and nobody sends it again
     post   the end of a request, a closing, a renewal: it is sent again after a loss, in its order, until it is answered
@@ -19,13 +19,13 @@ import asyncio
 import os
 import platform
 import re
+from collections import deque
 from contextlib import suppress
 from math import inf
 from random import random
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from politesse._pacing.fleet.batches import Batches, Sent
 from politesse._pacing.fleet.faults import strange_message, unusable_key
 from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall, WireLost, microseconds
 from politesse._pacing.fleet.scripts import Script
@@ -53,6 +53,7 @@ _MOST_NODE: Final = 20  # characters of the name of a machine
 _LOOK_S: Final = 5.0  # between two looks at the server
 _RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
+_MOST_CALLS: Final = 500  # in one batch
 _MOST_POSTED: Final = 100_000  # that wait for Redis to be back
 _MOST_UNUSABLE: Final = 1_000  # keys whose fault is remembered, to report it once
 _OPENING: Final = 5.0  # so many times the timeout: it takes a dozen round trips
@@ -72,6 +73,26 @@ class Member(Protocol):
 
     def found(self) -> None:
         """Make known what is under way and what is closed; it is sent before anything else."""
+
+
+class _Sent:
+    """A call that has not been answered; ``answered`` is None if nobody waits for that."""
+
+    __slots__ = ("answered", "args", "key", "posted_mono", "script")
+
+    def __init__(
+        self,
+        script: Script,
+        key: str,
+        args: tuple[str | int, ...],
+        posted_mono: float,
+        answered: asyncio.Future[Reply] | None = None,
+    ) -> None:
+        self.script = script
+        self.key = key
+        self.args = args
+        self.posted_mono = posted_mono
+        self.answered = answered
 
 
 class FleetLink:
@@ -99,8 +120,9 @@ class FleetLink:
         self._clock = clock
         self._publish = publisher.publish
         self._members: list[Member] = []
+        self._outbox: deque[_Sent] = deque()
+        self._under_way: list[_Sent] = []
         self._work = asyncio.Event()
-        self._calls = Batches(self._run_scripts, self._work.set)
         self._tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tickets = 0
@@ -151,7 +173,7 @@ class FleetLink:
         if not self.is_up:
             raise WireLost("it is away")
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._calls.put(Sent(script, self.options.prefix + key, args, self._clock.monotonic(), answered))
+        self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic(), answered))
         return FleetAnswer.of(await answered)
 
     def post(self, script: Script, key: str, *args: str | int) -> None:
@@ -159,9 +181,9 @@ class FleetLink:
         if not self._closed:
             if self._task is None and (asyncio.current_task() is None or is_anything_left()):
                 self._start()  # else it is the end of a request that ends with the event loop
-            if not self.is_up and self._calls.waiting >= _MOST_POSTED:
-                self._calls.drop_first()  # without its report, a request counts as under way until its lease is over
-            self._calls.put(Sent(script, self.options.prefix + key, args, self._clock.monotonic()))
+            if not self.is_up and len(self._outbox) >= _MOST_POSTED:
+                self._outbox.popleft()  # without its report, a request counts as under way until its lease is over
+            self._put(_Sent(script, self.options.prefix + key, args, self._clock.monotonic()))
 
     async def leave(self, member: Member) -> None:
         """Let a pacer go; after the last one send what is left, for a second at the most, and disconnect."""
@@ -176,11 +198,11 @@ class FleetLink:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        self._calls.fail(ClosedError("the pacer is closed"))
+        self._fail_asks(ClosedError("the pacer is closed"))
         await self._dropped(self._wire.aclose())
         await asyncio.sleep(0)  # a transport that is closed ends in the next step
 
-    def _call(self, sent: Sent) -> ScriptCall:
+    def _call(self, sent: _Sent) -> ScriptCall:
         waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding
         common = (f"{self.options.prefix}to:", int(self._wire.counts_receivers), max(0, waited))
         return ScriptCall(sent.script, sent.key, (*common, *sent.args))
@@ -197,6 +219,10 @@ class FleetLink:
             self._away(_CANCELLED)
             if is_anything_left():
                 self._start()
+
+    def _put(self, sent: _Sent) -> None:
+        self._outbox.append(sent)
+        self._work.set()
 
     async def _run(self) -> None:
         while not (self._closed and not self.is_up):
@@ -235,11 +261,10 @@ class FleetLink:
         # that was lost, may not.
         self._known_since_mono = now_mono + self._unnoticed_s if self._run_id else now_mono - server.uptime_s
         self._run_id, self._fault, self.is_up, self._unnoticed_s = server.run_id, None, True, 0.0
-        waiting = self._calls.take_waiting()
+        waiting, self._outbox = self._outbox, deque()
         for member in self._members:
             member.found()
-        for sent in waiting:
-            self._calls.put(sent)
+        self._outbox.extend(waiting)
         self._tried.set()
 
     def _is_back(self) -> None:
@@ -252,7 +277,10 @@ class FleetLink:
 
     def _away(self, why: str) -> None:
         was_up, self.is_up = self.is_up, False
-        self._calls.lose(WireLost(why))
+        # What was under way may have been done or not: what is posted can be done twice.
+        again = [sent for sent in (*self._under_way, *self._outbox) if sent.answered is None]
+        self._fail_asks(WireLost(why))
+        self._under_way, self._outbox = [], deque(again)
         if self._away_since_mono is None and is_anything_left():  # else the program ends, and nobody closed the gate
             self._away_since_mono = self._clock.monotonic()
             self._publish(FleetAway(self._wire.name, why))
@@ -260,6 +288,12 @@ class FleetLink:
             self.losses += 1
         for member in self._members:
             member.lost()
+
+    def _fail_asks(self, error: Exception) -> None:
+        for sent in (*self._under_way, *self._outbox):
+            if sent.answered is not None and not sent.answered.done():
+                sent.answered.set_exception(error)
+                sent.answered.exception()  # its waiter may be gone: then nobody retrieves it
 
     async def _serve(self) -> None:
         """Exchange until the connection is lost, or all is sent after the close."""
@@ -269,40 +303,41 @@ class FleetLink:
         look = loop.call_later(_LOOK_S, self._look_soon)
         try:
             while True:
-                self._work.clear()
                 if reader.done():
                     reader.result()
-                self._take_replies()
                 if self._looks:
-                    if not self._calls.are_under_way:
-                        look = loop.call_later(_LOOK_S, self._look_soon)
-                        await self._look()
-                        continue
-                elif self._calls.waiting:
-                    self._calls.send()
-                elif not self._calls.are_under_way:
-                    self._is_back()
-                    if self._closed:
-                        return
-                await self._work.wait()
+                    look = loop.call_later(_LOOK_S, self._look_soon)
+                    await self._look()
+                if self._outbox:
+                    await self._exchange()
+                    continue
+                self._is_back()
+                if self._closed:
+                    return
+                if not self._outbox:
+                    self._work.clear()
+                    await self._work.wait()
         finally:
             look.cancel()
             reader.cancel()
-            await asyncio.gather(reader, *self._calls.cancel(), return_exceptions=True)
-
-    def _take_replies(self) -> None:
-        for calls, replies, were_all in self._calls.take():
-            for sent, reply in zip(calls, replies, strict=True):
-                self._take(sent, reply)
-            if were_all:
-                self._is_back()
+            await asyncio.gather(reader, return_exceptions=True)
 
     async def _dropped(self, work: Awaitable[None]) -> None:
         """Close connections, which may hang where the other end stands still."""
         with suppress(WireLost, OSError):
             await self._bounded(work)
 
-    async def _run_scripts(self, batch: list[Sent]) -> list[Reply | Exception]:
+    async def _exchange(self) -> None:
+        self._under_way = [self._outbox.popleft() for _ in range(min(len(self._outbox), _MOST_CALLS))]
+        is_all = not self._outbox
+        replies = await self._run_scripts(self._under_way)
+        under_way, self._under_way = self._under_way, []
+        for sent, reply in zip(under_way, replies, strict=True):
+            self._take(sent, reply)
+        if is_all:
+            self._is_back()
+
+    async def _run_scripts(self, batch: list[_Sent]) -> list[Reply | Exception]:
         sent_mono = self._clock.monotonic()
         replies = await self._bounded(self._wire.exchange([self._call(sent) for sent in batch]))
         for sent, reply in zip(batch, replies, strict=True):
@@ -314,7 +349,7 @@ class FleetLink:
         """Do what the scripts do, without an effect on any host, and publish to this process."""
         self._echo.clear()
         now_mono, keys = self._clock.monotonic(), self._wire.probe_keys(f"{self.options.prefix}{_PROBE}")
-        batch = [Sent(Script.PROBE, key, (self.owner,), now_mono) for key in keys]
+        batch = [_Sent(Script.PROBE, key, (self.owner,), now_mono) for key in keys]
         for sent, reply in zip(batch, await self._run_scripts(batch), strict=True):
             if isinstance(reply, Exception):
                 raise unusable_key(sent.key, self._wire.name, reply)
@@ -327,7 +362,7 @@ class FleetLink:
             self._unnoticed_s = _LOOK_S + self.options.timeout_s
             raise WireLost(f"its clock was set {'forward' if jump_s > 0 else 'back'} by {abs(jump_s):.1f} s")
 
-    def _take(self, sent: Sent, reply: Reply | Exception) -> None:
+    def _take(self, sent: _Sent, reply: Reply | Exception) -> None:
         if isinstance(reply, Exception):
             fault = unusable_key(sent.key, self._wire.name, reply)
             if sent.answered is None:

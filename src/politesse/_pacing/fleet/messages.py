@@ -83,8 +83,6 @@ class FleetWire(Protocol):
     async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
         """Run scripts in order; a script that fails has its error as reply.
 
-        Several exchanges may be under way. The scripts of each key run in the order of the calls all the same.
-
         Raises:
             WireLost: it is away.
             ConfigurationError: it does not permit this client to do what a script does.
@@ -120,6 +118,8 @@ class FleetAnswer(NamedTuple):
         backoff_s: for how long the last refusal of a page would close the host.
         fetch_backoff_s: the same of robots.txt.
         held_by: the URL of a request that is under way.
+        ended: the ticket of the request whose end is all that binds the wait; empty if that is not sure.
+        after_s: how long after that end the request may start, in seconds.
     """
 
     kind: str
@@ -132,19 +132,22 @@ class FleetAnswer(NamedTuple):
     backoff_s: float = 0.0
     fetch_backoff_s: float = 0.0
     held_by: str = ""
+    ended: str = ""
+    after_s: float = 0.0
 
     @classmethod
     def of(cls, reply: Reply) -> FleetAnswer:
         """Return what a reply says; raises ValueError if it is none."""
         kind, ticket, at, wait, version, bound_by, *more = reply
-        if kind not in _KINDS or bound_by not in _BOUNDS or not all(map(_is_whole, (at, wait, version, *more[:3]))):
+        numbers = (at, wait, version, *more[:3], *more[5:])
+        if kind not in _KINDS or bound_by not in _BOUNDS or not all(map(_is_whole, numbers)):
             raise ValueError("it is no answer of politesse")
         at_us, wait_s, version_us = int(at), int(wait) / _US, int(version)
         if not more:
             return cls(kind, ticket, at_us, wait_s, version_us, bound_by)
-        tolerance, backoff, fetch, held_by = more
+        tolerance, backoff, fetch, held_by, ended, after = more
         times = (int(tolerance) / _US, int(backoff) / _US, int(fetch) / _US)
-        return cls(kind, ticket, at_us, wait_s, version_us, bound_by, *times, held_by)
+        return cls(kind, ticket, at_us, wait_s, version_us, bound_by, *times, held_by, ended, int(after) / _US)
 
     @classmethod
     def heard(cls, reply: Reply, owner: str) -> FleetAnswer:

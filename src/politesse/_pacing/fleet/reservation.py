@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Reservation:
         answer: the last answer; None before the first, and after it was void.
         asked_mono: when the last question was sent.
         asked_at_us: the time of Redis at the answer to it.
-        received_mono: when ``answer`` came.
+        starts_mono: from when on the request may start, by an answer that it may.
         losses: how often the connection had been lost when the question was sent.
         not_yet: what it waits for; None before it has waited.
         is_known: whether Redis may know of the ticket.
@@ -96,7 +97,7 @@ class Reservation:
         "is_known",
         "losses",
         "not_yet",
-        "received_mono",
+        "starts_mono",
         "ticket",
         "url",
     )
@@ -107,18 +108,24 @@ class Reservation:
         self.answer: FleetAnswer | None = None
         self.asked_mono = 0.0
         self.asked_at_us = 0
-        self.received_mono = 0.0
+        self.starts_mono = 0.0
         self.losses = -1
         self.not_yet: NotYet | None = None
         self.is_known = False
         self.has_waited = False
         self._woken: asyncio.Future[None] | None = None
 
-    def take(self, answer: FleetAnswer, now_mono: float) -> None:
-        """Take an answer, or a message that grants it; they come by two connections, in any order."""
+    def take(self, answer: FleetAnswer, now_mono: float, end_mono: float = inf) -> None:
+        """Take an answer, or a message that grants it; they come by two connections, in any order.
+
+        Args:
+            answer: what has come.
+            now_mono: the time.
+            end_mono: when the request ``answer.ended`` ended, if this process made it; see ``__init__``.
+        """
         if self.answer is None or answer.at_us >= self.answer.at_us:
             self.answer = answer
-            self.received_mono = now_mono
+            self.starts_mono = min(now_mono + answer.wait_s, end_mono + answer.after_s)
 
     def wake(self) -> None:
         """Have it look at once."""
@@ -136,11 +143,6 @@ class Reservation:
             if timer is not None:
                 timer.cancel()
 
-    @property
-    def starts_mono(self) -> float:
-        """From when on the request may start, after an answer that it may."""
-        return self.received_mono + (0.0 if self.answer is None else self.answer.wait_s)
-
     def late_s(self, now_mono: float) -> float:
         """Return by how much a start now would be late, at the most.
 
@@ -149,6 +151,6 @@ class Reservation:
         """
         answer = self.answer
         if answer is None:
-            return float("inf")
+            return inf
         passed_there_s = (answer.at_us - self.asked_at_us) / 1e6 + answer.wait_s
         return now_mono - self.asked_mono - passed_there_s

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _COMFORTABLE: Final = 0.25  # a start that is late by less than this share of what it may be
 _MOST_LINES: Final = 10_000
+_MOST_ENDS: Final = 10_000  # that are remembered
 
 
 class ProcessPacer(ScopePacer, Protocol):
@@ -78,6 +79,7 @@ class Reserver:
         self._scope = scope
         self._clock = clock
         self._lines: dict[str, FleetLine] = {}
+        self._ends: dict[str, tuple[str, float]] = {}  # the last one in this process, by host: its ticket, and when
         self.reserving: dict[Reservation, str] = {}
         self.trip = Trip()
         self.is_closed = False
@@ -116,6 +118,7 @@ class Reserver:
         """Void all answers. When a host was closed counts from the next ones: they may be by another clock."""
         for line in self._lines.values():
             line.version = 0
+        self._ends.clear()
         self.wake()
 
     def pushed(self, host: str, answer: FleetAnswer) -> None:
@@ -126,7 +129,7 @@ class Reserver:
         line = self._lines.get(host)
         reservation = None if line is None else line.reservations.get(answer.ticket)
         if reservation is not None:
-            reservation.take(answer, self._clock.monotonic())
+            reservation.take(answer, self._clock.monotonic(), self._end_mono(host, answer))
             reservation.wake()
         elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
@@ -261,7 +264,7 @@ class Reserver:
         self.check_open()
         self.trip.took(self._clock.monotonic() - reservation.asked_mono)
         reservation.asked_at_us = answer.at_us
-        reservation.take(answer, self._clock.monotonic())
+        reservation.take(answer, self._clock.monotonic(), self._end_mono(request.host, answer))
         self.learn(request.host, answer)
         return reservation.answer
 
@@ -331,6 +334,8 @@ class Reserver:
     def release(self, permit: FleetPermit) -> None:
         """Report the end of a request, and what the answers of its host say."""
         self._end_use(permit.host, permit.reservation)
+        if permit.is_alone and self._link.is_up and permit.reservation.losses == self._link.losses:
+            self._note_end(permit.host, permit.reservation.ticket)
         heard, answer = self._own.heard(permit.host), permit.reservation.answer
         self._link.post(
             Script.RELEASE,
@@ -341,6 +346,18 @@ class Reserver:
             *map(microseconds, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s)),
             0 if answer is None else answer.at_us,
         )
+
+    def _note_end(self, host: str, ticket: str) -> None:
+        """Note when a request has ended, before that is sent."""
+        self._ends.pop(host, None)
+        if len(self._ends) >= _MOST_ENDS:
+            del self._ends[next(iter(self._ends))]
+        self._ends[host] = ticket, self._clock.monotonic()
+
+    def _end_mono(self, host: str, answer: FleetAnswer) -> float:
+        """Return when the request ended whose end is all that binds a grant; infinite if this process does not know."""
+        ticket, end_mono = self._ends.get(host, ("", inf))
+        return end_mono if answer.kind == "granted" and answer.ended == ticket else inf
 
     def renew(self, permit: FleetPermit) -> None:
         """Have a request count as under way for longer."""

@@ -6,7 +6,6 @@ ever mended behind our back: the pacer has to know of each loss.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
@@ -108,10 +107,6 @@ class RedisWire:
         self._shas: dict[Script, str] = {}
         self._connection: AbstractConnection | None = None
         self._channel = Channel(client)
-        self._sending, self._reading = asyncio.Lock(), asyncio.Lock()
-        self._exchanges = 0
-        self._none_incomplete = asyncio.Event()
-        self._none_incomplete.set()
 
     @classmethod
     def of_url(cls, url: str) -> Self:
@@ -148,29 +143,13 @@ class RedisWire:
         return Server(found["run_id"], float(found["uptime_in_seconds"]))
 
     async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        """Run scripts in order, also those of several exchanges, which do not wait for each other's replies.
-
-        If the server has forgotten scripts, they are sent again, in the same order, and what comes after that waits
-        until all that is under way has been done: it would be done before.
-        """
-        async with self._sending:
-            await self._none_incomplete.wait()
-            self._exchanges += 1
-            try:
-                await self._send([self._command_of(call) for call in calls])
-            except BaseException:
-                self._has_ended()
-                raise
-        try:
-            replies = await self._replies(len(calls))
-            missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-            if missing:
-                self._none_incomplete.clear()
-                again = await self._load_and_run([calls[place] for place in missing])
-                for place, reply in zip(missing, again, strict=True):
-                    replies[place] = reply
-        finally:
-            self._has_ended()
+        """Run scripts in order."""
+        replies = await self._send(calls)
+        missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if missing:
+            again = await self._send([calls[place] for place in missing], by_source=True)
+            for place, reply in zip(missing, again, strict=True):
+                replies[place] = reply
         return replies
 
     def pushes(self) -> AsyncIterator[str]:
@@ -205,44 +184,25 @@ class RedisWire:
         await self.drop()
         await self._client.aclose()
 
-    def _has_ended(self) -> None:
-        self._exchanges -= 1
-        if not self._exchanges:
-            self._none_incomplete.set()
-
     def _source(self, script: Script) -> str:
         return script.source
 
-    def _command_of(self, call: ScriptCall, *, by_source: bool = False) -> tuple[str | int, ...]:
+    def _command_of(self, call: ScriptCall, *, by_source: bool) -> tuple[str | int, ...]:
         command = ("EVAL", self._source(call.script)) if by_source else ("EVALSHA", self._shas[call.script])
         return (*command, 1, call.key, *call.args)
 
-    async def _load_and_run(self, calls: Sequence[ScriptCall]) -> list[Reply | Exception]:
-        """Run scripts by their sources, and load all, for what comes later."""
-        loads = [("SCRIPT", "LOAD", self._source(script)) for script in Script]
-        await self._send([*loads, *(self._command_of(call, by_source=True) for call in calls)])
-        return await self._replies(len(calls), after=len(loads))
-
-    async def _send(self, commands: Sequence[tuple[str | int, ...]]) -> None:
-        """Send commands; the next step of the caller has to be ``_replies``."""
+    async def _send(self, calls: Sequence[ScriptCall], *, by_source: bool = False) -> list[Reply | Exception]:
         connection = self._connected()
-        with failures(self.name):
-            await connection.send_packed_command(connection.pack_commands(commands))
-
-    async def _replies(self, many: int, *, after: int = 0) -> list[Reply | Exception]:
-        """Return the replies to calls, ``after`` so many others, in the order of the sending: a lock is fair."""
         replies: list[Reply | Exception] = []
-        async with self._reading:
-            connection = self._connected()
-            with failures(self.name):
-                for _ in range(after):
-                    await connection.read_response()
-                for _ in range(many):
-                    try:
-                        reply = await connection.read_response()
-                        replies.append([text_of(word) for word in reply])
-                    except ResponseError as error:
-                        replies.append(of_script(self.name, error))
+        with failures(self.name):
+            commands = [self._command_of(call, by_source=by_source) for call in calls]
+            await connection.send_packed_command(connection.pack_commands(commands))
+            for _ in calls:
+                try:
+                    reply = await connection.read_response()
+                    replies.append([text_of(word) for word in reply])
+                except ResponseError as error:
+                    replies.append(of_script(self.name, error))
         return replies
 
     def _connected(self) -> AbstractConnection:

@@ -55,9 +55,18 @@ def test_microseconds_are_rounded_up(seconds: float, us: int) -> None:
 
 
 def test_an_answer_tells_what_binds() -> None:
-    closed = FleetAnswer.of(["wait", "a.1", "7", "5000000", "3", "retry-after", "10", "2000000", "0", ""])
+    closed = FleetAnswer.of(["wait", "a.1", "7", "5000000", "3", "retry-after", "10", "2000000", "0", "", "", "0"])
     assert closed.closed_by is Bound.RETRY_AFTER
     assert (closed.wait_s, closed.backoff_s, closed.version) == (5.0, 2.0, 3)
     assert answer(0).closed_by is None
     assert answer(0).bound(Bound.CRAWL_DELAY) is Bound.CRAWL_DELAY
     assert answer(0)._replace(bound_by="adaptive").bound(Bound.FLOOR) is Bound.ADAPTIVE
+
+
+def test_a_start_counts_from_the_own_end_where_that_is_sooner() -> None:
+    reservation = Reservation("a.2", "")
+    grant = answer(5_000_000, 0.5)._replace(ended="a.1", after_s=0.6)
+    reservation.take(grant, 100.3, 100.1)
+    assert reservation.starts_mono == pytest.approx(100.7)
+    reservation.take(grant, 100.3, 100.3)
+    assert reservation.starts_mono == pytest.approx(100.8)

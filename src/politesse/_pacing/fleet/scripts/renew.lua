@@ -3,6 +3,7 @@
 -- ARGV[4] ticket, [5] for how long, [6] URL.
 
 claim()
+none_is_alone_but(ARGV[4])
 set_lease(ARGV[4], now + duration(ARGV[5]), url_of(ARGV[6]))
 write()
 return {'renewed', ARGV[4], text(now)}

@@ -7,8 +7,10 @@
 --   last          when the host was asked last: the end of the last request, or the start where several may run at once
 --   late          by how much that start may be later than `last` says
 --   before        the `last` without the grants of requests that have not ended; `before_late` is its `late`
---   start:TICKET  the start that was granted to such a request, and by how much it may be later: `last` is the latest of
---                 these and of `before`. So each that is given back costs nothing, in whatever order they are
+--   start:TICKET  the start that was granted to such a request, by how much it may be later, and 1 if nothing else has
+--                 been under way, granted or counted since: `last` is the latest of these and of `before`. So each that
+--                 is given back costs nothing, in whatever order they are
+--   ended         the ticket whose end `before` is, if no other request has ended later, or may have; else there is none
 --   closed, why   until when the host is closed, and by what
 --   version       when it was closed last: a grant that is older than that is void
 --   backoff       for how long the last refusal of a page would close it; `fetch` is the one of robots.txt
@@ -84,9 +86,24 @@ local function set_lease(ticket, expiry, url)
     set('lease:' .. ticket, text(expiry) .. ' ' .. url)
 end
 
-local function set_start(ticket, at, late)
-    starts[ticket] = {at = at, late = late}
-    set('start:' .. ticket, text(at) .. ' ' .. text(late))
+local function set_start(ticket, at, late, is_alone)
+    starts[ticket] = {at = at, late = late, is_alone = is_alone}
+    set('start:' .. ticket, text(at) .. ' ' .. text(late) .. (is_alone and ' 1' or ' 0'))
+end
+
+-- Notes that something else than a ticket is, or was, at the host.
+local function none_is_alone_but(ticket)
+    for other, start in pairs(starts) do
+        if other ~= ticket and start.is_alone then
+            set_start(other, start.at, start.late, false)
+        end
+    end
+end
+
+local function forget_end()
+    if state.ended then
+        set('ended', nil)
+    end
 end
 
 -- Forgets the start of a ticket; one that may have been used counts from now on as one of a request that has ended.
@@ -95,6 +112,9 @@ local function drop_start(ticket, may_be_used)
     if start then
         starts[ticket] = nil
         set('start:' .. ticket, nil)
+        if may_be_used then
+            forget_end()
+        end
         if may_be_used and start.at >= get('before') then
             set('before', start.at)
             set('before_late', start.late)
@@ -140,8 +160,8 @@ local function read_fields()
             leases[string.sub(name, 7)] = expiry
             in_flight = in_flight + 1
         elseif string.sub(name, 1, 6) == 'start:' then
-            local at, late = string.match(value, '^(%d+) (%d+)$')
-            local start = {at = whole(at), late = whole(late)}
+            local at, late, alone = string.match(value, '^(%d+) (%d+) ([01])$')
+            local start = {at = whole(at), late = whole(late), is_alone = alone == '1'}
             if not (start.at and start.late) or start.at > limit then
                 return 'start'
             end
@@ -184,8 +204,9 @@ local function follow_clock()
         set(name, math.min(get(name), now))
     end
     for ticket, start in pairs(starts) do
-        set_start(ticket, math.min(start.at, now), start.late)
+        set_start(ticket, math.min(start.at, now), start.late, false)
     end
+    forget_end()
     set('closed', math.max(0, get('closed') - ahead))
     for ticket, expiry in pairs(leases) do
         set_lease(ticket, expiry - ahead, string.match(state['lease:' .. ticket], '^%d+ (.*)$'))
@@ -257,9 +278,11 @@ local function write()
     redis.call('PEXPIRE', key, text(math.ceil(math.min(expiry - now, LONGEST) / 1000)))
 end
 
--- Returns when a request may start, and what binds that.
+-- Returns when a request may start, what binds that, and, where that is the end of a request and nothing else, which one
+-- and how long after it. A closing that is not over is another thing: who counts from that end may start before it.
 local function earliest(e)
     local last, late, start, bound = get('last'), get('late'), now, ''
+    local ended, after = '', 0
     local interval, why = e.interval, 'interval'
     if get('pace') > interval then
         interval, why = get('pace'), 'adaptive'
@@ -268,12 +291,15 @@ local function earliest(e)
         local due = last + interval + math.max(e.slack, late)
         if due > start then
             start, bound = due, why
+            if next(starts) == nil and get('closed') <= now then
+                ended, after = state.ended or '', due - last
+            end
         end
     end
     if get('closed') > start then
         start, bound = get('closed'), state.why
     end
-    return start, bound
+    return start, bound, ended, after
 end
 
 local function holder()
@@ -286,10 +312,10 @@ local function holder()
     return first, url
 end
 
-local function answer(kind, e, wait, bound, url)
+local function answer(kind, e, wait, bound, url, ended, after)
     return {
         kind, e.ticket, text(now), text(wait), text(get('version')), bound, text(e.tolerance), text(get('backoff')),
-        text(get('fetch')), url or '',
+        text(get('fetch')), url or '', ended or '', text(after or 0),
     }
 end
 
@@ -300,11 +326,12 @@ local function publish(ticket, message)
     return receivers > 0 or not counts_receivers
 end
 
-local function grant(e, start, bound)
-    set_start(e.ticket, start, e.tolerance)
+local function grant(e, start, bound, ended, after)
+    none_is_alone_but(e.ticket)
+    set_start(e.ticket, start, e.tolerance, in_flight == 0)
     recount()
     set_lease(e.ticket, start + e.lease, e.url)
-    return answer('granted', e, start - now, bound)
+    return answer('granted', e, start - now, bound, '', ended, after)
 end
 
 local function take_back(ticket)
@@ -328,12 +355,12 @@ local function serve(caller)
     local own
     while #queue > 0 and in_flight < queue[1].most do
         local e = table.remove(queue, 1)
-        local start, bound = earliest(e)
+        local start, bound, ended, after = earliest(e)
         local message
         if start - now > math.min(e.lease, e.patience or e.lease) then
             message = answer('wait', e, start - now, bound)
         else
-            message = grant(e, start, bound)
+            message = grant(e, start, bound, ended, after)
         end
         if e.ticket == caller then
             own = message
