@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Self
 
+_ACCEPTED_S = 0.05  # until a client that was accepted just before the end has its task
+
 
 class Proxy(ABC):
     """Listens on a port of its own.
@@ -28,20 +30,30 @@ class Proxy(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.sleep(_ACCEPTED_S)
+        while self._serving:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
 
     @abstractmethod
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client until it is gone, or the proxy ends."""
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving = asyncio.create_task(self.serve(reader, writer))
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(serving)
-        try:
-            with suppress(ConnectionError):
-                await serving
-        finally:
-            self._serving.discard(serving)
-            writer.close()
+        serving.add_done_callback(self._serving.discard)
+        # Not in the task: one that is cancelled before its first step does nothing.
+        serving.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await self.serve(reader, writer)
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, whether the other end still reads or not."""
+    writer.transport.abort()
+    with suppress(ConnectionError):
+        await writer.wait_closed()

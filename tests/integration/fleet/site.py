@@ -39,7 +39,10 @@ class ObservedSite:
         return [visit for visit in self.visits if visit.start_mono > mono]
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._serving.append(asyncio.get_running_loop().create_task(self._serve(reader, writer)))
+        serving = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        # Not in the task: one that is cancelled before its first step does nothing.
+        serving.add_done_callback(lambda _: writer.close())
+        self._serving.append(serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -52,8 +55,6 @@ class ObservedSite:
                     self._refusals[rest].noted_mono = time.monotonic()
         except ConnectionError:
             pass  # the worker was killed
-        finally:
-            writer.close()
 
     async def _answer(self, host: Host, worker: int, sent_mono: float) -> int:
         visit = Visit(host.name, worker, sent_mono, time.monotonic())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.integration.fleet.proxy import Proxy
+from tests.integration.fleet.proxy import Proxy, hang_up
 
 
 class SlowWay(Proxy):
@@ -28,7 +28,7 @@ class SlowWay(Proxy):
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            backend.close()
+            await hang_up(backend)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.integration.fleet.proxy import Proxy
+from tests.integration.fleet.proxy import Proxy, hang_up
 
 
 class Switch(Proxy):
@@ -37,7 +37,7 @@ class Switch(Proxy):
                 client.has_subscribed = client.has_subscribed or b"SUBSCRIBE" in data.upper()
                 client.backend.write(data)
         finally:
-            client.close_backend()
+            await client.close_backend()
 
 
 class _Client:
@@ -51,14 +51,14 @@ class _Client:
 
     async def connect(self, port: int) -> None:
         if self._answers is not None:
-            self.close_backend()
+            await self.close_backend()
         reader, self.backend = await asyncio.open_connection("127.0.0.1", port)
         self._answers = asyncio.create_task(self._answer(reader))
 
-    def close_backend(self) -> None:
+    async def close_backend(self) -> None:
         if self._answers is not None:
             self._answers.cancel()
-            self.backend.close()
+            await hang_up(self.backend)
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65_536):
