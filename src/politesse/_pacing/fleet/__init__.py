@@ -23,10 +23,10 @@ the time that passes on its monotonic one. A granted start is used only if, at t
   for binds all, and is known only to those that have asked it: so they make it known again, as well as the requests
   that are under way and the closings, within ``HOLD_S``; and the host waits out that interval from then on.
 
-A process knows of its own request when it ended; Redis hears of it a trip later. So where the end of a request is all
-that binds a start, Redis says which one (``ended``) and how long after it (``after_s``: the interval and the slack).
-The process that made that request counts from its own end, which it noted before it sent ``release``; others wait as
-long as Redis says. No start comes too soon for that:
+A process knows when its own request ended; Redis learns it later, when the report arrives. If only the end of one
+request delays the next start, the grant names that request (``ended``) and the time that has to pass after its end
+(``after_s``: the interval and the slack). The process that made the request counts this time from the end that it noted
+before it sent ``release``. Other processes wait as long as Redis says. This never makes a start too early:
 
 * After its own end, the process waits out the interval and the slack by one and the same clock.
 * No other request ended later than that one. ``release.lua`` names it only if its lease has run since its grant, and
