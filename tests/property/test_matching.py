@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 
 DIALECTS = st.sampled_from(Dialect)
+_WORDS = st.lists(st.sampled_from(["a", "b", "ab", "p.html", "robots.txt", ""]), min_size=1, max_size=3).map("/".join)
+_PATHS = _WORDS.map("/{}".format)
+_RULES = st.tuples(st.sampled_from(["Allow", "Disallow"]), _PATHS, st.sampled_from(["", "", "", "", "*", "$", "*a"]))
 
 
 def _octets(match: Match) -> int | None:
@@ -92,6 +95,15 @@ def test_a_first_decision_without_tables_is_the_one_by_tables(case: Case, dialec
         waiting.prepare_later()
         one, first, second = rules.match(target), waiting.match(target), waiting.match(target)
         assert _shown(first) == _shown(one) == _shown(second), target
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(st.lists(_RULES, min_size=1, max_size=6), _PATHS)
+def test_a_first_decision_on_a_usual_file_is_the_one_by_tables(lines: list[tuple[str, str, str]], target: str) -> None:
+    body = "User-agent: *\n" + "\n".join(f"{field}: {path}{end}" for field, path, end in lines)
+    rules, waiting = (RobotsTxt.parse(body).rules_for("ExampleBot") for _ in range(2))
+    waiting.prepare_later()
+    assert _shown(waiting.match(target)) == _shown(rules.match(target))
 
 
 @settings(max_examples=2_000, deadline=None)
